@@ -187,7 +187,7 @@ class MultitaskBert(MultitaskModule):
         recording = torch.is_grad_enabled() and self.mode == "full"
         with torch.set_grad_enabled(recording):
             embeddings = self.source().embed(batch)  # (B, D) or (2B, D)
-        return embeddings.split(len(first.input_ids))
+        return embeddings.split(len(first.input_ids))  # (B, D) each: u, or u and v
 
     def score(self, task: str, *vectors: Tensor) -> Tensor:  # one or two of (B, D) -> (B,) or (B, C)
         """Apply the head of a task, in the precision of the head."""
@@ -241,9 +241,11 @@ def multitask_loss(
     L_t = weight_t * batch weight * mean loss of task t
     Raises ValueError for a weight without a head, missing labels, or a loss that is not finite.
     """
-    owner, weights, losses = getattr(model, "module", model), weights or {}, {}
+    owner = getattr(model, "module", model)
+    weights = weights or {}
     for task in weights:
         owner.head(task)  # raises an error for a misspelled task
+    losses = {}
     for task, part in batch.items():
         if part.labels is None:
             raise ValueError(f"expected labels for task {task!r}, got none: a test split?")

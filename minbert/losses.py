@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GOALS', 'wide', 'classes_loss', 'paraphrase_loss', 'paraphrase_mse_loss', 'similarity_loss', 'predicted_class',
            'predicted_binary', 'predicted_score', 'Head', 'signed_labels', 'clipped_paraphrase_loss',
-           'zero_gradient_fraction', 'ClippedCosineHead', 'clipped_similarity_loss']
+           'zero_gradient_fraction', 'clipped_similarity_loss', 'ClippedCosineHead']
 
 # %% ../nbs/2_finetuning/14_losses.ipynb #97fd910c
 import inspect
@@ -79,23 +79,17 @@ def similarity_loss(
     return F.mse_loss(wide(scores), labels)
 
 # %% ../nbs/2_finetuning/14_losses.ipynb #fb9cd95f
-def predicted_class(
-    logits: Tensor,  # (B, C) float
-) -> Tensor:         # (B,) int64 in 0..C-1
+def predicted_class(logits: Tensor) -> Tensor:  # (B, C) -> (B,) int64 in 0..C-1
     """Return the class with the largest logit."""
     return logits.argmax(-1)
 
 
-def predicted_binary(
-    logits: Tensor,  # (B,) float
-) -> Tensor:         # (B,) int64, 0 or 1
+def predicted_binary(logits: Tensor) -> Tensor:  # (B,) -> (B,) int64, 0 or 1
     """Return 1 where the logit is positive; exactly 0 gives 0, as in the CS224N evaluation."""
     return (logits > 0).long()
 
 
-def predicted_score(
-    scores: Tensor,  # (B,) float
-) -> Tensor:         # (B,) float32 or wider, in [0, 5]
+def predicted_score(scores: Tensor) -> Tensor:  # (B,) -> (B,) float32 or wider, in [0, 5]
     """Clip scores to the scale of the labels."""
     return wide(scores).clamp(0, 5)
 
@@ -176,12 +170,34 @@ def zero_gradient_fraction(
     labels: Tensor,          # (B,) 0/1, -1/+1 or scores; above 0: the cosine should increase
     threshold: float = 0.7,  # h
 ) -> Tensor:                 # () float32 in [0, 1]; NaN without positive pairs
-    """Compute which fraction of the positive pairs has no gradient if positives are clipped.
+    """Compute the fraction of positive pairs without a gradient if positives are clipped.
 
     A cosine equal to the threshold counts, since it may have been clipped already.
     """
     positive = labels.to(cosines.device) > 0                  # (B,)
     return ((cosines.detach() <= threshold) & positive).sum() / positive.sum()
+
+# %% ../nbs/2_finetuning/14_losses.ipynb #8510ca9d
+def clipped_similarity_loss(
+    cosines: Tensor,              # (B,) in [-1, 1], clipped already or not
+    labels: Tensor,               # (B,) similarity scores in [0, 5]
+    threshold: float = 0.0,       # h of the BERT-CF report
+    clip_positives: bool = True,  # False: a pair whose target is above h is not clipped
+) -> Tensor:                      # () float32 or wider
+    """Compute the mean squared difference between clipped cosines and rescaled scores.
+
+    L = 1/B sum_i (c - t)^2,   c = max(cos, h),   t = h + (1 - h) y / 5
+    Paper: Hu (CS224N report, BERT-CF), section 4.3.
+    Differs: with clip_positives=False, c = cos wherever t > h.
+    Raises ValueError for labels outside [0, 5].
+    """
+    labels = check_labels(cosines, labels, 0, 5)
+    cosines = wide(cosines)
+    targets = threshold + (1 - threshold) * labels / 5        # (B,) in [h, 1]
+    clipped = cosines.clamp(min=threshold)                    # (B,)
+    if not clip_positives:
+        clipped = torch.where(targets > threshold, cosines, clipped)
+    return F.mse_loss(clipped, targets)
 
 # %% ../nbs/2_finetuning/14_losses.ipynb #4f632438
 class ClippedCosineHead(Head):
@@ -226,25 +242,3 @@ class ClippedCosineHead(Head):
         """Rescale [h, 1] to [0, 1]; predict 1 in the upper half, or return 5 times the result."""
         rescaled = ((wide(outputs) - self.threshold) / (1 - self.threshold)).clamp(0, 1)
         return (rescaled >= 0.5).long() if self.goal == "paraphrase" else 5 * rescaled
-
-# %% ../nbs/2_finetuning/14_losses.ipynb #8510ca9d
-def clipped_similarity_loss(
-    cosines: Tensor,              # (B,) in [-1, 1], clipped already or not
-    labels: Tensor,               # (B,) similarity scores in [0, 5]
-    threshold: float = 0.0,       # h of the BERT-CF report
-    clip_positives: bool = True,  # False: a pair whose target is above h is not clipped
-) -> Tensor:                      # () float32 or wider
-    """Compute the mean squared difference between clipped cosines and rescaled scores.
-
-    L = 1/B sum_i (c - t)^2,   c = max(cos, h),   t = h + (1 - h) y / 5
-    Paper: Hu (CS224N report, BERT-CF), section 4.3.
-    Differs: with clip_positives=False, c = cos wherever t > h.
-    Raises ValueError for labels outside [0, 5].
-    """
-    labels = check_labels(cosines, labels, 0, 5)
-    cosines = wide(cosines)
-    targets = threshold + (1 - threshold) * labels / 5        # (B,) in [h, 1]
-    clipped = cosines.clamp(min=threshold)                    # (B,)
-    if not clip_positives:
-        clipped = torch.where(targets > threshold, cosines, clipped)
-    return F.mse_loss(clipped, targets)

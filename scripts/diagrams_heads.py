@@ -31,26 +31,42 @@ def loss_and_prediction():
             "classification",
             "logits (B, C)",
             "cross-entropy",
-            "()",
+            "−log q",
             "largest logit",
             "(B,) classes",
         ),
-        (250, "pairs", "logits (B,)", "binary cross-entropy", "()", "logit &gt; 0", "(B,) 0 or 1"),
-        (328, "similarity", "scores (B,)", "squared error", "()", "clip to [0, 5]", "(B,) scores"),
+        (
+            250,
+            "pairs",
+            "logits (B,)",
+            "binary cross-entropy",
+            "−log q",
+            "logit &gt; 0",
+            "(B,) 0 or 1",
+        ),
+        (
+            328,
+            "similarity",
+            "scores (B,)",
+            "squared error",
+            "(s − y)²",
+            "clip to [0, 5]",
+            "(B,) scores",
+        ),
         (
             406,
             "pairs, similarity",
             "cosines (B,)",
             "clipped cosine",
-            "()",
+            "1 − c or c − h",
             "rescale [h, 1]",
             "(B,) 0 or 1, or scores",
         ),
     )
-    for y, task, outputs, loss, size, prediction, kind in rows:
+    for y, task, outputs, loss, formula, prediction, kind in rows:
         d.text(110, y - 3, task, "ink", SMALL, weight=600)
         d.text(110, y + 17, outputs, "muted", SMALL)
-        box(d, 322, y, 206, loss, size, "key-light", "key")
+        box(d, 322, y, 206, loss, formula, "key-light", "key")
         box(d, 534, y, 188, prediction, kind, "value-light", "value")
     return d
 
@@ -80,16 +96,16 @@ def clipped_cosine():
     d.text((left + h) / 2, 36, "clipped: c = h, gradient 0", "muted", SMALL, weight=600)
     d.text((h + right) / 2 - 4, 36, "c = cos", "muted", SMALL, weight=600)
     d.text(left + 16, y - 58, "similar pairs", "value", SMALL, "start", 600)
-    d.text(left + 16, y + 72, "dissimilar pairs", "key", SMALL, "start", 600)
+    d.text(left + 16, y + 72, "dissimilar pairs", "weight", SMALL, "start", 600)
     for cosine in (-0.35, 0.05, 0.4):
         d.dot(at(cosine), y - 30, 7, "value")
-        d.dot(at(cosine - 0.2), y + 30, 7, "key")
+        d.dot(at(cosine - 0.2), y + 30, 7, "weight")
     d.dot(at(0.77), y - 30, 7, "value")
     d.arrow(at(0.77) + 12, y - 30, at(0.99), y - 30, "value")
-    d.dot(at(0.95), y + 30, 7, "key")
-    d.arrow(at(0.95) - 12, y + 30, at(0.725), y + 30, "key")
+    d.dot(at(0.95), y + 30, 7, "weight")
+    d.arrow(at(0.95) - 12, y + 30, at(0.725), y + 30, "weight")
     d.text(at(0.1), y - 58, "stuck: loss 0.3, no gradient", "value", SMALL)
-    d.text(at(0.1) + 10, y + 72, "far enough apart: loss 0", "key", SMALL)
+    d.text(at(0.1) + 10, y + 72, "far enough apart: loss 0", "weight", SMALL)
     return d
 
 
@@ -110,22 +126,27 @@ def five_heads():
         ("PairLinear", ("u", "v"), "linear", "(B,)"),
         ("ConcatDiff", ("u", "v", "|u − v|"), "linear", "(B,) or (B, C)"),
         ("CosineHead", ("cos(u, v)",), "s · + c", "(B,)"),
-        ("LinearPlusCosine", ("u", "v", "cos(u, v)"), "linear, k", "(B,)"),
+        ("LinearPlusCosine", ("u", "v"), "linear", "(B,)"),
     )
     colours = {"u": "query", "v": "key"}
     for i, (name, parts, layer, shape) in enumerate(rows):
         y = 82 + 80 * i
+        last = name == "LinearPlusCosine"
         d.text(22, y + 6, name, "ink", SMALL, "start", 600)
         widths = [56 if len(part) == 1 else 84 for part in parts]
-        x = 300 - sum(widths) / 2
+        x = (244 if last else 300) - sum(widths) / 2
         for part, width in zip(parts, widths):
             colour = colours.get(part, "weight")
             d.rect(x, y - 22, width, 44, f"{colour}-light", colour, 1.8, radius=5)
             d.text(x + width / 2, y + 6, part, "ink", SMALL, weight=600)
             x += width
-        d.arrow(x + 6, y, 424, y)
-        d.chip(464, y, 78, layer)
-        d.text(510, y + 6, shape, "ink", SMALL, "start")
+        d.arrow(x + 6, y, 322 if last else 424, y)
+        d.chip(358 if last else 464, y, 70 if last else 78, layer)
+        if last:
+            d.text(402, y + 6, "+", "ink", BODY)
+            d.rect(412, y - 22, 98, 44, "weight-light", "weight", 1.8, radius=5)
+            d.text(461, y + 6, "k cos(u, v)", "ink", SMALL, weight=600)
+        d.text(516, y + 6, shape, "ink", SMALL, "start")
     return d
 
 
@@ -199,7 +220,7 @@ def bi_and_cross_encoder():
     d.rect(344, 344, 272, 34, "cell", "muted", 1.4, radius=6)
     d.text(480, 366, "[CLS] a [SEP] b [SEP]", "ink", SMALL, weight=600)
     d.text(480, 400, "segment ids 0 0 0 1 1", "muted", SMALL)
-    d.text(160, 400, "the same encoder, two passes", "muted", SMALL)
+    d.text(160, 400, "the same encoder for both", "muted", SMALL)
     return d
 
 

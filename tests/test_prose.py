@@ -38,7 +38,6 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     },
     "11_sentence": {"0.026": SUM, "0.98": "an output of chapter 09, named beside it"},
     "13_data": {"0.66": "an example in a question"},
-    "14_losses": {"0.023": SUM},
     "16_heads": {"0.455": PAPER, "0.141": SUM},
     "18_similarity": {
         **dict.fromkeys(

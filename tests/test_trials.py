@@ -428,7 +428,6 @@ def test_no_guess_where_the_learner_is_right_and_the_mistake_is_not():
         ("contrastive.mirror", "Under autocast"),
         ("contrastive.infonce", "Under autocast"),
         ("embedding.forward", "moved so that the smallest is 0"),
-        ("losses.clipped_head", "There is dropout"),
         ("bijections.solve", "in their own precision"),
         ("losses.paraphrase", "exactly 0 or 1"),
         ("geometry.isoscore", "mean of the squares less"),

@@ -133,7 +133,6 @@ REFUSALS["losses.signs"] = (
     _R("NaN as a label", lambda f: f(torch.tensor([1.0, math.nan]))),
 )
 REFUSALS["losses.clipped_pairs"] = _labels(_TWO[:, 0], half=1.0, two=1.0, minus_one=0.0, nan=1.0)
-REFUSALS["losses.clipped_similarity"] = _labels(_TWO[:, 0], six=1.0, minus_one=1.0, nan=1.0)
 
 
 def _vectors(make, pair: bool = True) -> tuple[Refusal, ...]:
@@ -149,7 +148,6 @@ def _vectors(make, pair: bool = True) -> tuple[Refusal, ...]:
     )
 
 
-REFUSALS["losses.clipped_head"] = _vectors(lambda kind: kind(3, project=3))
 REFUSALS["heads.linear"] = _vectors(lambda kind: kind(3), False)
 REFUSALS["heads.pair"] = REFUSALS["heads.difference"] = _vectors(lambda kind: kind(3))
 REFUSALS["heads.cosine"] = _vectors(lambda kind: kind())

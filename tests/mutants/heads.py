@@ -3,12 +3,10 @@
 from minbert.course.check_runner import mistake
 from minbert.exercise_cases.heads import (
     _WRONG_BLOCKS,
-    _WRONG_CLIPPED,
     _WRONG_COSINE,
     _WRONG_GRAD,
     _WRONG_LINEAR,
     _WRONG_PAIR,
-    _WRONG_PROJECTED,
     _WRONG_SPLIT,
 )
 
@@ -210,40 +208,5 @@ MUTANTS["heads.vectors"] = [
         _WRONG_GRAD,
         'self.mode == "frozen"',
         "Gradients are on in frozen mode and off in full mode.",
-    ),
-]
-
-
-MUTANTS["losses.clipped_head"] = [
-    mistake(
-        _WRONG_PROJECTED,
-        "safe_cosine(self.linear(u).tanh(), self.linear(v).tanh())",
-        "A tanh is applied to the projections. They are linear.",
-    ),
-    mistake(
-        _WRONG_PROJECTED,
-        "safe_cosine(F.dropout(self.linear(u), 0.1, self.training), F.dropout(self.linear(v), "
-        "0.1, self.training))",
-        "There is dropout. This head has none.",
-    ),
-    mistake(
-        _WRONG_CLIPPED,
-        "cosines.clamp(self.threshold, 0.99) if self.clip_positives else cosines",
-        "The cosine is also clipped below 1, where its gradient is lost.",
-    ),
-    mistake(
-        _WRONG_CLIPPED,
-        "cosines.clamp(min=self.threshold if self.clip_positives else 0)",
-        "Without clip_positives the cosine is clipped at 0. It is not clipped at all.",
-    ),
-    mistake(
-        _WRONG_CLIPPED,
-        "(cosines - self.threshold).clamp(min=0) if self.clip_positives else cosines",
-        "The part of the cosine above the threshold is returned. The clipped cosine, in [h, 1], is expected.",
-    ),
-    mistake(
-        _WRONG_PROJECTED,
-        "safe_cosine(self.linear(u), self.linear(v).detach())",
-        "The second sentence is detached: it gets no gradient, and P only half of its own.",
     ),
 ]

@@ -8,7 +8,6 @@ from minbert.exercise_cases.losses import (
     _WRONG_PAIRS,
     _WRONG_SIGNS,
     _WRONG_SIMILARITY,
-    _WRONG_TARGET,
 )
 
 MUTANTS = {}
@@ -311,80 +310,5 @@ MUTANTS["losses.clipped_pairs"] = [
         "cosines = wide(cosines)\n",
         "cosines = cosines.float()\n",
         "float64 becomes float32. A wider type should stay as it is.",
-    ),
-]
-
-
-MUTANTS["losses.clipped_similarity"] = [
-    mistake(
-        "    cosines = wide(cosines)\n",
-        "",
-        "F.mse_loss(clipped, targets)",
-        "F.mse_loss(clipped, targets.to(clipped))",
-        "In half precision the loss is computed in half precision and keeps about two digits.",
-    ),
-    mistake(
-        "clipped = cosines.clamp(min=threshold)",
-        "clipped = cosines + (cosines.clamp(min=threshold) - cosines).detach()",
-        "The gradient passes the clipping as if there were none. Below the threshold it is 0.",
-    ),
-    mistake(
-        "targets > threshold, cosines, clipped",
-        "labels > threshold, cosines, clipped",
-        "The score itself is compared with the threshold. The target has to be above it.",
-    ),
-    mistake(
-        "targets > threshold, cosines, clipped",
-        "labels > 2.5, cosines, clipped",
-        "Only the upper half of the scores is left unclipped. It should be all scores above 0.",
-    ),
-    mistake(
-        "clipped = cosines.clamp(min=threshold)",
-        "clipped = threshold + (1 - threshold) * cosines.clamp(min=threshold)",
-        "The cosines are rescaled as well. Only the scores are rescaled to [h, 1].",
-    ),
-    mistake(
-        "    cosines = wide(cosines)\n",
-        "    cosines, threshold = wide(cosines), abs(threshold)\n",
-        "The sign of the threshold is lost.",
-    ),
-    mistake(
-        _WRONG_TARGET,
-        "threshold + labels / 5",
-        "The target of the score 5 is above 1: the interval [h, 1] has the length 1 - h.",
-    ),
-    mistake(
-        "torch.where(targets > threshold, cosines, clipped)",
-        "torch.where(cosines > threshold, cosines, clipped)",
-        "The cosine is compared with the threshold instead of the target, so nothing changes.",
-    ),
-    mistake(
-        "F.mse_loss(clipped, targets)",
-        "25 * F.mse_loss((clipped - threshold) / (1 - threshold), (targets - threshold) / (1 - "
-        "threshold))",
-        "The error is measured on the scale of the scores; the report measures it on [h, 1].",
-    ),
-    mistake(
-        "F.mse_loss(clipped, targets)",
-        "F.mse_loss(clipped, targets).sqrt() ** 2",
-        "The loss goes through a square root, whose slope at 0 is infinite: where every cosine "
-        "equals its target, the gradient is NaN.",
-    ),
-    mistake(
-        _WRONG_TARGET,
-        "(labels / 5).clamp(min=threshold)",
-        "Scores below the threshold are clipped to it. All of them are rescaled to [h, 1].",
-    ),
-    mistake(
-        _WRONG_TARGET,
-        "(1 - threshold) * labels / 5",
-        "targets > threshold, cosines",
-        "labels > 0, cosines",
-        "The threshold is not added to the target: the score 0 belongs to h.",
-    ),
-    mistake(
-        _WRONG_TARGET,
-        "threshold + (1 - threshold) * (labels - 1) / 4",
-        "The scores are assumed to begin at 1. They begin at 0.",
     ),
 ]
