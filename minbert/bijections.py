@@ -172,16 +172,11 @@ def _order(width, mode, generator):
 class Permutation(Bijection):
     """Permute the dimensions: reverse their order, swap the two halves, or at random. log |det| = 0.
 
-    Paper: Li et al. (2020), section 3.2, writes random. Differs: "reverse", as in their released
-    code, is the default. Raises ValueError for an unknown mode.
+    Paper: Li et al. (2020), section 3.2, writes random; their released code reverses the order.
+    Raises ValueError for an unknown mode.
     """
 
-    def __init__(
-        self,
-        width: int,                                # D
-        mode: str = "reverse",                     # reverse | random | swap
-        generator: torch.Generator | None = None,  # for "random"; None: torch's own
-    ):
+    def __init__(self, width: int, mode: str = "reverse", generator: torch.Generator | None = None):
         super().__init__(width)
         self.register_buffer("order", _order(width, mode, generator))  # (D,), saved
 
@@ -196,11 +191,10 @@ class Permutation(Bijection):
 
 # %% ../nbs/3_embeddings/27_flows.ipynb #83f0bfe3
 class InvertibleLinear(Bijection):
-    """Multiply by a learned invertible matrix: y = x W.
+    """Multiply by a learned invertible matrix: y = x W (dense), or y = x P L U (lu).
 
-    dense: W is a parameter;   lu: W = P L U, log |det| = sum(log_s)
-    Paper: Kingma and Dhariwal (2018), section 3.2, in one dimension.
-    Differs: lu starts as a permutation instead of a rotation. Raises ValueError for an unknown form.
+    Paper: Kingma and Dhariwal (2018), section 3.2. Differs: lu starts as a permutation instead of
+    a rotation. Raises ValueError for an unknown form.
     """
 
     def __init__(self, width: int, form: str = "dense", generator: torch.Generator | None = None):

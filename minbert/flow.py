@@ -28,7 +28,6 @@ from .whitening import NullTop, Standardize, Whiten
 _all_ = ["Standardize", "NullTop", "Whiten", "ActNorm", "Permutation", "InvertibleLinear",
          "AdditiveCoupling", "AffineCoupling"]
 MIXINGS = ("reverse", "random", "swap", "dense", "lu")           # chapter 27
-COUPLINGS = {"additive": AdditiveCoupling, "affine": AffineCoupling}
 
 # %% ../nbs/3_embeddings/29_flow.ipynb #78c7a65e
 def _check_settings(width, depth, levels, mixing, coupling, hidden):
@@ -46,30 +45,22 @@ def _check_settings(width, depth, levels, mixing, coupling, hidden):
         width -= width // 2
 
 # %% ../nbs/3_embeddings/29_flow.ipynb #b663a4b8
-def flow_step(
-    width: int,     # number of dimensions
-    mixing: str,    # reverse | random | swap: a permutation; dense | lu: a learned matrix
-    coupling: str,  # additive | affine
-    hidden: int,    # hidden size of the network in the coupling
-    generator: torch.Generator | None = None,  # of the first parameters; None: PyTorch's own
-) -> list[Bijection]:
+COUPLINGS = {"additive": AdditiveCoupling, "affine": AffineCoupling}
+
+
+def flow_step(width: int, mixing: str, coupling: str, hidden: int, generator=None) -> list[Bijection]:
     """Create one step of a flow: ActNorm, mixing of the dimensions, coupling."""
-    if mixing in ("dense", "lu"):
+    if mixing in ("dense", "lu"):                                # a learned matrix
         mix = InvertibleLinear(width, mixing, generator)
-    else:
+    else:                                                        # reverse, random or swap
         mix = Permutation(width, mixing, generator)
     return [ActNorm(width), mix, COUPLINGS[coupling](width, hidden, generator)]
 
 
 def flow_levels(
-    width: int,
-    depth: int = 3,   # steps in each level
-    levels: int = 1,
-    mixing: str = "reverse",
-    coupling: str = "additive",
-    hidden: int = 32,
-    generator: torch.Generator | None = None,
-) -> list[list[Bijection]]:  # one list of layers per level
+    width: int, depth: int = 3, levels: int = 1, mixing: str = "reverse", coupling: str = "additive",
+    hidden: int = 32, generator: torch.Generator | None = None,
+) -> list[list[Bijection]]:  # the layers of each level
     """Create the layers of a flow; each level has the larger half of the previous dimensions."""
     _check_settings(width, depth, levels, mixing, coupling, hidden)
     created = []

@@ -12,7 +12,7 @@ def pipeline():
         "layers, ActNorm, a permutation and a coupling, transform it to z of shape (B, D), which "
         "should follow a standard Gaussian; the group of layers is repeated depth times. ActNorm "
         "has the log-determinant sum of s, the permutation 0 and the coupling 0; their sum has "
-        "the shape (B). The loss combines z and this sum. The inverse leads from samples of the "
+        "the shape (B,). The loss combines z and this sum. The inverse leads from samples of the "
         "Gaussian back to vectors.",
     )
     y = 112
@@ -48,8 +48,8 @@ def pipeline():
     d.rect(190, 294, 318, 48, "cell", "ink", 1.8, 8)
     d.text(349, 324, "−log p(u) = −log N(z) − log |det|", "ink", SMALL, weight=600)
     d.path("M601,318 L601,398", "value", 2.2)
-    d.path("M601,398 L76,398", "value", 2.2)
-    d.arrow(100, 398, 76, 398, "value")
+    d.path("M601,398 L160,398", "value", 2.2)
+    d.arrow(160, 398, 160, 122, "value")
     d.text(349, 388, "inverse: samples z become vectors u", "value", SMALL)
     d.text(20, 424, "Only the parameters of the flow are trained.", "muted", SMALL, "start")
     return d

@@ -39,8 +39,8 @@ def change_of_variables():
         d, 60, 400, 200, 160, ((0, "0"), (200, "1"), (400, "2")),
         (110, 150), ("value-light", "value"),
     )  # fmt: skip
-    d.text(300, 268, "z, with density p(z) = 1 on [0, 1]", "value", BODY, "start", 600)
-    d.text(300, 330, "p(z) · dz", "value", SMALL, "start", 600)
+    d.text(280, 268, "z, with density p_Z(z) = 1 on [0, 1]", "value", BODY, "start", 600)
+    d.text(300, 330, "p_Z(z) · dz", "value", SMALL, "start", 600)
     d.text(300, 352, "= 1 · 0.2 = 0.2", "ink", SMALL, "start")
     return d
 
@@ -52,7 +52,7 @@ def flow_step():
         "One step of a flow",
         "Vectors u of shape (B, D) pass through ActNorm, an invertible linear layer and a coupling "
         "layer, and become z of shape (B, D). Each layer also returns log |det| of its Jacobian, of "
-        "shape (B). The three are added up. The inverse runs through the layers from right to left.",
+        "shape (B,). The three are added up. The inverse runs through the layers from right to left.",
     )
     layers = (
         (166, "ActNorm", "shift, scale"),
@@ -65,12 +65,12 @@ def flow_step():
         box(d, x, 96, 118, name, effect, "weight-light", "weight")
         d.arrow(x, 123, x, 196, "key")
         d.rect(x - 59, 198, 118, 34, "key-light", "key", 1.6, radius=8)
-        d.text(x, 221, "log |det|, (B)", "ink", SMALL)
+        d.text(x, 221, "log |det|, (B,)", "ink", SMALL)
         d.arrow(x, 232, x, 286, "key")
     for x1, x2 in ((73, 107), (225, 261), (379, 415), (533, 567)):
         d.arrow(x1, 90, x2, 90)
     d.rect(107, 288, 426, 40, "key-light", "key", 2, radius=8)
-    d.text(320, 314, "sum: log |det ∂z/∂u|, (B)", "ink", BODY, weight=600)
+    d.text(320, 314, "sum: log |det ∂z/∂u|, (B,)", "ink", BODY, weight=600)
     d.text(320, 40, "forward: left to right", "ink", SMALL, weight=600)
     d.text(320, 356, "inverse: right to left, each layer exactly inverted", "muted", SMALL)
     return d
