@@ -14,26 +14,16 @@ CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 
 LONGER = {
-    "01_tokens": 112,
-    "03_embedding": 113,
-    "04_encoder": 143,
     "06_training": 124,
-    "11_sentence": 123,
-    "13_data": 114,
-    "14_losses": 120,
-    "16_heads": 119,
     "17_evaluation": 119,
     "18_similarity": 120,
     "22_finetune": 129,
     "24_whitening": 115,
     "25_contrastive": 136,
-    "27_flows": 120,
-    "29_flow": 128,
     "31_smoothness": 99,
     "33_bregman": 100,
     "35_negatives": 101,
     "37_pcgrad": 124,
-    "40_significance": 96,
 }
 """Chapters that are not cut to ninety minutes yet, with their minutes, which may only fall."""
 
