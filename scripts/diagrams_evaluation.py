@@ -9,8 +9,8 @@ def evaluation_interval():
         566,
         "From predictions to an interval",
         "Two methods, A and B, each have a table of predictions with S rows, one for each seed, and N columns, one "
-        "for each example. A metric compares each row with the labels and gives one score. The differences of the "
-        "scores, seed by seed, have a mean. Its interval contains the sampling error, because other columns could "
+        "for each example. A metric compares each row with the labels and gives one score. The difference of the "
+        "two mean scores has an interval. It contains the sampling error, because other columns could "
         "have been drawn, and the variance across seeds, because other rows could have been trained.",
     )
     left, size, columns, rows = 78, 26, 8, 3
@@ -38,7 +38,7 @@ def evaluation_interval():
     d.path("M504,161 L576,161 L576,202", "muted")
     d.path("M504,301 L576,301 L576,262", "muted")
     d.text(576, 226, "A − B", "ink", BODY, weight=700)
-    d.text(576, 249, "each seed", "muted", SMALL)
+    d.text(576, 249, "of the means", "muted", SMALL)
     d.path("M616,238 L628,238 L628,502 L590,502", "muted")
     d.arrow(604, 502, 574, 502)
     box(d, 150, 398, 236, "sampling error SE", "other columns (examples)", "value-light", "value")
