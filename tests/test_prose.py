@@ -23,7 +23,7 @@ PAPER, PICTURE = "a paper, named beside it", "read off the picture beside it"
 SUM = "difference, product or interval of numbers shown"
 ELSEWHERE = {  # chapter -> number -> where it comes from
     "06_training": dict.fromkeys(
-        ("0.62", "0.66", "0.69", "0.53", "2.10", "2.09"), "an example in an exercise"
+        ("0.60", "0.62", "0.66", "0.69", "0.53", "2.10", "2.09"), "an example in an exercise"
     ),
     "17_evaluation": {
         "0.625": SUM,
