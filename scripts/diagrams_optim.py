@@ -70,9 +70,9 @@ def training_loop():
         560,
         "The training loop",
         "From top to bottom: a batch is read, the losses of all tasks are computed and checked, and the backward pass "
-        "adds their gradients. This is repeated for each batch of a step. Then the gradients are clipped, the optimizer "
-        "takes its step, and a record is yielded. A checkpoint contains the parameters, the optimizer state, the number "
-        "of the step, the random state and the position in the data.",
+        "adds their gradients. This is repeated for each batch of a step. Then the gradients are checked and clipped, the "
+        "optimizer takes its step with the learning rate of the schedule, and a record is yielded. A checkpoint contains "
+        "the parameters, the optimizer state, the number of the step, the random state and the position in the data.",
     )
     d.rect(66, 20, 300, 272, "value-light", "value", 1.6, radius=10, opacity=0.55)
     d.text(224, 280, "for each batch", "value", SMALL, "start", 600)
@@ -80,8 +80,8 @@ def training_loop():
         (56, "batch", "examples (B, …)", "cell", "muted"),
         (142, "losses", "task → (), must be finite", "key-light", "key"),
         (228, "backward pass", "gradients, summed up", "key-light", "key"),
-        (336, "clipping", "norm at most c", "weight-light", "weight"),
-        (422, "optimizer step", "m, v and parameters change", "query-light", "query"),
+        (336, "clipping", "finite, norm at most c", "weight-light", "weight"),
+        (422, "optimizer step", "learning rate of the schedule", "query-light", "query"),
         (508, "record", "step, loss, learning rate, norm", "cell", "muted"),
     )
     for y, words, remark, fill, stroke in rows:
@@ -90,7 +90,7 @@ def training_loop():
         d.arrow(211, above[0] + 28, 211, below[0] - 29)
     d.path("M83,508 L36,508 L36,56 L60,56", "muted", 2.2)
     d.arrow(60, 56, 82, 56)
-    d.text(8, 532, "next step", "muted", SMALL, "start")
+    d.text(8, 553, "next step", "muted", SMALL, "start")
     d.rect(424, 20, 196, 516, "query-light", "query", 1.6, radius=10, opacity=0.45)
     d.text(522, 50, "checkpoint", "query", BODY, weight=700)
     saved = (

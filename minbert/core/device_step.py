@@ -30,7 +30,7 @@ from minbert.core.devices import (
     to_device,
     without_waiting,
 )
-from minbert.core.finite_checks import NotFinite
+from minbert.core.finite_checks import NotFinite, updated_parameters
 
 __all__ = ["DeviceStep", "losses_on_device", "clip_by_global_norm", "average_gradients"]
 
@@ -63,7 +63,7 @@ class DeviceStep:
         parameter changes.
         """
         device = device_of(model)
-        parameters = _named_parameters(model, optimizer)
+        parameters = updated_parameters(model, optimizer)
         if not self.weights_are_shared:
             _copy_weights(parameters.values())
             self.weights_are_shared = True
@@ -189,13 +189,6 @@ def _copy_weights(parameters):
 
     for p in parameters:
         p.copy_(broadcast(p.detach().clone()))
-
-
-def _named_parameters(model, optimizer):
-    """Name the parameters that the optimizer updates; one outside the model by its position."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    updated = [p for group in optimizer.param_groups for p in group["params"]]
-    return {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(updated)}
 
 
 def _named_values(names, arriving):

@@ -1,11 +1,14 @@
-"""Checks for NaN and infinity that name the tensor and the place."""
+"""Checks for NaN and infinity that name the tensor and the place, and names for these errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .devices import sync_free_value
 
-__all__ = ["NotFinite", "check_finite"]
+__all__ = ["NotFinite", "check_finite", "numbered_errors", "updated_parameters"]
 
 
 class NotFinite(ValueError):
@@ -31,3 +34,24 @@ def check_finite(
             f"{tensor.numel()} that are not; the first is {value} at {where}"
         )
     return tensor
+
+
+@contextmanager
+def numbered_errors(step: int) -> Iterator[None]:
+    """Add the number of the step to the message of a NotFinite or another ValueError."""
+    try:
+        yield
+    except NotFinite as error:
+        raise NotFinite(f"step {step}: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"step {step}: {error}") from error
+
+
+def updated_parameters(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, Tensor]:  # name -> parameter; one outside the model is named by its position
+    """Name the parameters that the optimizer updates."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    updated = [p for group in optimizer.param_groups for p in group["params"]]
+    return {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(updated)}
