@@ -77,8 +77,6 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys("0.062".split(), SUM),
     },
     "25_contrastive": {
-        **dict.fromkeys("0.831 0.851 0.471 0.667 0.736 0.745".split(), PAPER),
-        "0.004": "the step of bfloat16 below 1",
         "0.729": "chapter 41",
         "0.125": SUM,
     },
