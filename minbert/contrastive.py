@@ -64,9 +64,6 @@ def simcse_loss(
     L = -1/B sum_i log( exp(s(a_i, b_i)) / sum_j [exp(s(a_i, b_j)) + exp(s(a_i, h_j))] ),
         s(x, y) = cos(x, y) / tau
     Paper: Gao et al. (2021), equations 4 and 5.
-    Differs: the mean over the batch, where Dao, Mehta and Tian (CS224N report) print the sum in
-    equation 3; both views are different passes, where the line before their equation 2 has the
-    same mask twice.
     Raises ValueError for unequal shapes, numbers that are not finite, groups that are not (B,), or
     a temperature that is not positive; warns for B = 1, where the loss is 0 without hard negatives,
     and for two equal views (dropout was off).
@@ -82,7 +79,7 @@ def simcse_loss(
 def mirror_loss(
     a: Tensor,                   # (B, D) float, the sentences
     b: Tensor,                   # (B, D) float, row i is another view of row i of `a`
-    temperature: float = 0.04,   # Mirror-BERT, for sentences; BERT-CF states none
+    temperature: float = 0.04,   # Mirror-BERT, for sentences
     symmetric: bool = False,     # average both directions, as in the code of Mirror-BERT
     groups: Tensor | None = None,  # (B,) int; rows of one group are no negatives of each other
 ) -> Tensor:                     # () float32 or wider, in nats, never negative
@@ -117,8 +114,8 @@ def span_lengths(
 ) -> Tensor:                   # (n,) int64 in [1, cap]
     """Sample lengths of spans: P(l) = p (1 - p)^(l - 1), where longer spans count as `cap`.
 
-    Paper: Hu (BERT-CF), section 4.1; `renormalize` as the mean length in
-    Joshi et al. (2020), section 3.1, implies.
+    Paper: Hu (BERT-CF), section 4.1; `renormalize` as the mean length in Joshi et al. (2020),
+    section 3.1, implies.
     Raises ValueError for p outside (0, 1] or a cap below 1.
     """
     if not 0 < p <= 1 or cap < 1:

@@ -44,8 +44,7 @@ def _moments(x, width):
 class Calibration(nn.Module):
     """Correct sentence embeddings by an affine map: z = (u - mean) matrix.
 
-    A subclass computes the matrix in `solve`. As `transform` of a SentenceEncoder, the map is
-    saved and loaded with it.
+    A subclass computes the matrix in `solve`.
     """
 
     arguments = ("width",)  # names of what `__init__` needs, to save and load it

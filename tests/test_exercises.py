@@ -48,7 +48,7 @@ SUBJECTS = {
     "embedding",
     "adamw",
     "infonce",
-    "spans and mirror",
+    "mirror",
     "margin",
     "flow",
     "smart",
@@ -92,7 +92,7 @@ def test_the_table_falls_short_nowhere():
     assert len(rows) >= 40
 
 
-def test_what_answers_are_held_against_is_run_once(monkeypatch, name="contrastive.spans"):
+def test_what_answers_are_held_against_is_run_once(monkeypatch, name="pretrain.mask"):
     """The second wrong answer costs the statistics of its own cases; those of the reference and of
     the known mistakes are there.
     """

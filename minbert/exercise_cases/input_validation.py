@@ -268,16 +268,6 @@ REFUSALS["contrastive.infonce"] = (
     _R("three hard negatives for two rows", lambda f: f(_TWO, _TWO.flip(0), hard=torch.ones(3, 3))),
 )
 REFUSALS["contrastive.mirror"] = _VIEWS
-REFUSALS["contrastive.lengths"] = (
-    _R("p = 0", lambda f: f(3, 0.0)),
-    _R("p = 1.5", lambda f: f(3, 1.5)),
-    _R("a cap of 0", lambda f: f(3, 0.3, 0)),
-)
-REFUSALS["contrastive.spans"] = (
-    _R("one special mask for two sentences", lambda f: f(_IDS, _SPECIAL[:1], 9)),
-    _R("p = 0", lambda f: f(_IDS, _SPECIAL, 9, 0.0)),
-    _R("a cap of -1", lambda f: f(_IDS, _SPECIAL, 9, 0.3, -1)),
-)
 
 
 def _started(part):

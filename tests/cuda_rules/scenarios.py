@@ -1235,7 +1235,6 @@ SMALLER = {
         name: [REAL]
         for name in (
             "22_finetune",
-            "25_contrastive",
             "26_simcse",
             "29_flow",
             "30_bertcf",
