@@ -64,18 +64,18 @@ def masked_prediction():
     tokens = ("[CLS]", "she", "made", "a", "cup", "of", "[MASK]", ".", "[SEP]")
     masked = tokens.index("[MASK]")
     for i, token in enumerate(tokens):
-        x = 64 + 64 * i
+        x = 48 + 68 * i
         chosen = i == masked
-        d.rect(x - 31, 356, 62, 32, "key-light" if chosen else "cell", "muted", 1.4, radius=6)
+        d.rect(x - 33, 356, 66, 32, "key-light" if chosen else "cell", "muted", 1.4, radius=6)
         d.text(x, 377, token, "ink", SMALL)
         d.arrow(x, 356, x, 332)
         d.arrow(x, 284, x, 262)
         fill, stroke = ("key-light", "key") if chosen else ("weight-light", "weight")
         d.rect(x - 24, 236, 48, 24, fill, stroke, 2 if chosen else 1.4, radius=4)
-    d.rect(32, 286, 576, 44, "query-light", "query", 2, radius=8)
+    d.rect(15, 286, 610, 44, "query-light", "query", 2, radius=8)
     d.text(320, 313, "BERT", "ink", BODY, weight=600)
-    d.text(32, 222, "hidden states (T, D) = (9, 256)", "weight", SMALL, "start", weight=600)
-    x = 64 + 64 * masked
+    d.text(15, 222, "hidden states (T, D) = (9, 256)", "weight", SMALL, "start", weight=600)
+    x = 48 + 68 * masked
     d.arrow(x, 236, x, 186)
     d.rect(264, 128, 344, 56, "key-light", "key", 2, radius=8)
     d.text(436, 150, "head for masked tokens", "ink", SMALL, weight=600)
@@ -135,8 +135,8 @@ def whole_model():
     d.text(118, 250, "hidden states (T, D)", "ink", SMALL, "start", weight=600)
     uses = (
         (116, 168, "classifier", "logits (C)", "head2-light", "head2", "label of a sentence"),
-        (304, 168, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
-        (506, 196, "token prediction", "logits (V)", "key-light", "key", "token, e.g. “hot”"),
+        (320, 168, "mean pooling", "embedding (D)", "weight-light", "weight", "similar sentences"),
+        (516, 184, "token prediction", "logits (V)", "key-light", "key", "token, e.g. “hot”"),
     )
     for x, width, words, shape, fill, stroke, use in uses:
         box(d, x, 92, width, words, shape, fill, stroke)
@@ -157,21 +157,21 @@ def two_phases():
         "Pretraining and what follows",
         "On the left, an encoder with a token prediction head is pretrained on plain text in which tokens are masked. "
         "Its weights are copied twice to the right. Above, the encoder is fine-tuned with a new head on labelled "
-        "examples. Below, it is trained further on pairs of sentences with mean pooling.",
+        "examples. Below, it is trained further, for search, on pairs of sentences with mean pooling.",
     )
     d.text(124, 64, "1. pretraining", "key", BODY, weight=700)
     box(d, 124, 112, 172, "token prediction", "", "key-light", "key", 42)
     box(d, 124, 200, 172, "encoder", "", "query-light", "query", 62)
     d.arrow(124, 168, 124, 135)
     d.arrow(124, 266, 124, 233)
-    d.text(124, 288, "plain text, tokens masked", "ink", SMALL, weight=600)
+    d.text(124, 288, "masked plain text", "ink", SMALL, weight=600)
     d.text(124, 310, "19 million tokens,", "muted", SMALL)
     d.text(124, 330, "no labels needed", "muted", SMALL)
     d.text(262, 207, "weights", "query", SMALL, weight=600)
     rows = (
         (
             84,
-            "2. fine-tuning",
+            "2. fine-tuning for a task",
             "new head",
             "head2",
             "labelled sentences or pairs",
@@ -179,7 +179,7 @@ def two_phases():
         ),
         (
             284,
-            "training further",
+            "2. further training for search",
             "mean pooling",
             "weight",
             "pairs of related sentences",
@@ -208,8 +208,8 @@ def sentence_search():
         "N embeddings for the texts. Their cosine similarities are N numbers, which are sorted.",
     )
     sides = (
-        (152, "query", "“my card does not …”", "(D)"),
-        (474, "N texts", "“Paying abroad”, …", "(N, D)"),
+        (152, "query", "“I would like to …”", "(D)"),
+        (474, "N texts", "“Applying for a loan”, …", "(N, D)"),
     )
     for x, title, words, shape in sides:
         d.text(x, 322, title, "ink", SMALL, weight=600)
@@ -249,17 +249,17 @@ def encoder_decoder():
     )
     for middle, title, tokens, read, prediction, colour in sides:
         d.text(middle, 36, title, colour, BODY, weight=700)
-        xs = [middle - 108 + 72 * i for i in range(4)]
-        d.rect(xs[1] - 34, 66, 68, 34, f"{colour}-light", colour, 2, radius=6)
+        xs = [middle - 111 + 74 * i for i in range(4)]
+        d.rect(xs[1] - 35, 66, 70, 34, f"{colour}-light", colour, 2, radius=6)
         d.text(xs[1], 88, prediction, "ink", SMALL, weight=600)
         for i, (x, token) in enumerate(zip(xs, tokens)):
             if not token:
                 continue
             if i in read:
-                d.rect(x - 34, 206, 68, 34, "cell", "muted", 1.4, radius=6)
+                d.rect(x - 35, 206, 70, 34, "cell", "muted", 1.4, radius=6)
                 d.arrow(x, 206, xs[1] + (x - xs[1]) * 0.14, 102, colour)
             else:
-                d.dashed(f"M{x - 34},206 h68 v34 h-68 Z", "line", 1.4)
+                d.dashed(f"M{x - 35},206 h70 v34 h-70 Z", "line", 1.4)
             d.text(x, 228, token, "ink" if i in read else "muted", SMALL)
     d.text(160, 272, "uses the words on both sides", "muted", SMALL)
     d.text(480, 272, "has not reached “of tea”", "muted", SMALL)
