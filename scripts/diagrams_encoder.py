@@ -104,7 +104,7 @@ def norm_places():
             d.arrow(branch, 216, line + 18, 216)
             plus(d, line, 216)
             d.path(f"M{line},201 L{line},78", "value", 4)
-            box(d, line, 140, 132, "normalization", "", "weight-light", "weight", 40)
+            box(d, line, 140, 152, "normalization", "", "weight-light", "weight", 40)
         else:
             d.path(f"M{line},402 L{line},195", "value", 4)
             d.path(f"M{line},384 L{branch},384", "muted", 2.2)
@@ -137,13 +137,15 @@ def norm_axes():
     for sentence, top in ((1, y), (2, y + 3 * size + 14)):
         d.matrix(x, top, 3, columns, size, "cell", "line")
         d.text(x - 14, top + 48, f"sentence {sentence}", "ink", SMALL, "end", 600)
-        d.text(x - 14, top + 68, "3 tokens", "muted", SMALL, "end")
+        d.text(x - 14, top + 68, "T = 3 tokens", "muted", SMALL, "end")
     row, column = y + size, x + 5 * size
     d.rect(x, row, columns * size, size, "weight-light", "weight", 3, radius=3, opacity=0.75)
     d.rect(column, y - 4, size, 6 * size + 22, "key-light", "key", 3, radius=3, opacity=0.6)
     right = x + columns * size + 14
     d.text(right, row + 8, "layer normalization:", "weight", SMALL, "start", 600)
     d.text(right, row + 28, "one token", "muted", SMALL, "start")
+    d.text(right, y + 5 * size, "hidden states", "ink", SMALL, "start", 600)
+    d.text(right, y + 5 * size + 20, "(B, T, D) with B = 2", "muted", SMALL, "start")
     d.text(
         column + size / 2,
         330,
@@ -190,11 +192,11 @@ def model_shapes():
         d.text(right + 156, y + 6, "(B, T, D)", "muted", SMALL, "start")
     d.text(x, 120, "last_hidden_state", "ink", SMALL, weight=600)
     d.text(x, 98, "(B, T, D)", "muted", SMALL)
-    d.arrow(318, 106, 366, 90)
-    d.rect(372, 44, 256, 56, "head2-light", "head2", 2, radius=8)
-    d.text(500, 68, "pooler", "ink", SMALL, weight=600)
-    d.text(500, 89, "first token, linear layer, tanh", "muted", SMALL)
-    d.arrow(500, 44, 500, 34)
+    d.arrow(318, 110, 368, 96)
+    d.rect(372, 62, 256, 54, "head2-light", "head2", 2, radius=8)
+    d.text(500, 85, "pooler", "ink", SMALL, weight=600)
+    d.text(500, 106, "first token, linear layer, tanh", "muted", SMALL)
+    d.arrow(500, 62, 500, 34)
     d.text(500, 24, "pooler_output (B, D)", "ink", SMALL, weight=600)
     return d
 
