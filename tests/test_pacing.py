@@ -14,14 +14,7 @@ CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 
 LONGER = {
-    "06_training": 124,
-    "17_evaluation": 119,
-    "18_similarity": 120,
     "22_finetune": 129,
-    "24_whitening": 115,
-    "25_contrastive": 136,
-    "31_smoothness": 99,
-    "33_bregman": 100,
     "35_negatives": 101,
     "37_pcgrad": 124,
 }
