@@ -100,10 +100,7 @@ class PCGrad(SavesGenerator):
         """Choose the weight of each gradient."""
         return project_weights(gram, self.generator)
 
-    def __call__(
-        self,
-        losses: dict[str, Tensor],  # task -> () with graph; graphs may have parts in common
-    ) -> None:
+    def __call__(self, losses: dict[str, Tensor]) -> None:  # task -> () with graph
         """Fill `.grad` with the combined gradient."""
         if len(losses) == 1:
             return sum_losses(losses)

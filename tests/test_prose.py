@@ -77,7 +77,6 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys(("0.156", "0.088", "0.224"), "the table of chapter 41"),
         **dict.fromkeys(("0.032", "0.058"), "the table of chapter 42"),
         "0.117": SUM,
-        "0.022": "the standard error of an accuracy of 0.439 with 499 examples",
     },
     "37_pcgrad": {
         **dict.fromkeys("0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER),
