@@ -15,8 +15,6 @@ CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 LONGER = {
     "22_finetune": 129,
-    "35_negatives": 101,
-    "37_pcgrad": 124,
 }
 """Chapters that are not cut to ninety minutes yet, with their minutes, which may only fall."""
 
