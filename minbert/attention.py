@@ -37,14 +37,14 @@ def padding_bias(
     attention_mask: Tensor,  # (B, T) int or bool, 1 = real token, 0 = padding
     key: Tensor,             # (B, H, T, K), gives B, T, dtype and device
 ) -> Tensor:                 # (B, 1, 1, T), 0 at real tokens, MASK_VALUE at padding
-    """Convert a padding mask into a bias for the attention scores.
+    """Convert a padding mask into the mask bias for the attention scores.
 
     Raises ValueError unless the mask is (B, T): one of another size could silently broadcast.
     """
     B, _, T, _ = key.shape
     if attention_mask.shape != (B, T):
         raise ValueError(f"expected a mask of shape {(B, T)}, got {tuple(attention_mask.shape)}")
-    padding = 1 - attention_mask.to(key)             # (B, T)
+    padding = 1 - attention_mask.to(key)             # (B, T), dtype and device of key
     return (padding * MASK_VALUE)[:, None, None, :]  # (B, T) -> (B, 1, 1, T)
 
 # %% ../nbs/1_bert/02_attention.ipynb #ad3356e9
@@ -53,7 +53,7 @@ def attention_maps(
     key: Tensor,                 # (B, H, T, K)
     mask: Tensor | None = None,  # (B, T) int or bool, 1 = real token; None: all are real
 ) -> Tensor:                     # (B, H, T, T), each row sums to 1
-    """Compute the attention weights, softmax(Q K^T / sqrt(K) + bias)."""
+    """Compute the attention weights, softmax(Q K^T / sqrt(K) + mask bias)."""
     scores = query @ key.mT / math.sqrt(query.shape[-1])  # (B, H, T, T)
     if mask is not None:
         scores = scores + padding_bias(mask, key)         # + (B, 1, 1, T)
@@ -67,8 +67,9 @@ def scaled_dot_product_attention(
     mask: Tensor | None = None,  # (B, T) int or bool, 1 = real token; None: all are real
     dropout_p: float = 0.0,      # probability of dropping an attention weight, in [0, 1)
 ) -> Tensor:                     # (B, H, T, K)
-    """Compute dropout(softmax(Q K^T / sqrt(K) + bias)) V (Vaswani et al. 2017, equation 1).
+    """Compute dropout(softmax(Q K^T / sqrt(K) + mask bias)) V.
 
+    This is equation 1 of Vaswani et al. (2017) with a padding mask and dropout.
     Raises ValueError unless the shapes are equal: a dimension of size 1 would silently broadcast.
     """
     if not query.shape == key.shape == value.shape:

@@ -93,16 +93,17 @@ def query_key_value():
     d.outline(left - 1, top + size * outlined - 1, 3 * size + 2, size + 2, "ink", 3.4)
     d.label(left + 36, top - 40, "hidden states", "(T, D)")
     roles = (
-        ("query", "W<tspan dy='4'>Q</tspan>", "what a token looks for"),
-        ("key", "W<tspan dy='4'>K</tspan>", "how it can be found"),
-        ("value", "W<tspan dy='4'>V</tspan>", "what it passes on"),
+        ("query", "Q", "what a token looks for"),
+        ("key", "K", "how it can be found"),
+        ("value", "V", "what it passes on"),
     )
-    for n, (role, weight, meaning) in enumerate(roles):
+    for n, (role, letter, meaning) in enumerate(roles):
         y = middle + (n - 1) * 138
         d.arrow(left + 3 * size + 8, middle + (n - 1) * 16, layer - 74, y)
         d.rect(layer - 70, y - 25, 140, 50, f"{role}-light", role, 2, radius=8)
         d.text(layer, y - 3, "linear layer", "ink", SMALL, weight=600)
-        d.text(layer, y + 17, weight, "ink", SMALL)
+        for x, name in ((layer - 20, "W"), (layer + 20, "b")):
+            d.text(x, y + 17, f"{name}<tspan dy='4'>{letter}</tspan>", "ink", SMALL)
         d.arrow(layer + 74, y, right - 8, y)
         d.matrix(right, y - high / 2, 4, 3, size, f"{role}-light", role)
         d.outline(right - 1, y - high / 2 + size - 1, 3 * size + 2, size + 2, role, 3.4)
@@ -126,7 +127,7 @@ def scaled_dot_product():
         424,
         "Scaled dot-product attention",
         "The query matrix (T, K) times the transposed key matrix (K, T) gives the dot products "
-        "(T, T). Divided by the root of K they are the scores. Mask and softmax turn these into "
+        "(T, T). Divided by the root of K they are the scores. Mask bias and softmax turn these into "
         "weights (T, T), which multiply the value matrix (T, K) and give the output (T, K).",
     )
     size, top = 26, 208
@@ -168,17 +169,18 @@ def scaled_dot_product():
     d.label(o + 39, under, "output O", "(T, K)", "value")
     d.label(s + 52, 68, "keyᵀ", "(K, T)", "key")
     d.label(o + 39, 42, "value", "(T, K)", "value")
-    for i, words in enumerate(("S = query · keyᵀ / √K", "P = softmax(S + bias)", "O = P · value")):
-        d.text(300, 68 + 27 * i, words, "ink", SMALL, "start")
-    middle = top + 2 * size
-    for y, words in ((middle - 46, "÷ √K"), (middle + 16, "+ bias"), (middle + 58, "softmax")):
-        d.chip(331, y, 88, words)
-    d.text(331, middle - 9, "scores S", "weight", SMALL, weight=600)
-    d.path(f"M331,{middle - 30} L331,{middle - 24}", "muted", 2.2)
-    d.path(f"M331,{middle - 6} L331,{middle}", "muted", 2.2)
-    d.path(f"M331,{middle + 32} L331,{middle + 42}", "muted", 2.2)
-    d.path(f"M{s + 108},{middle - 44} L287,{middle - 44}", "muted", 2.2)
-    d.arrow(373, middle + 48, p - 4, middle + 48)
+    for i, words in enumerate(
+        ("S = query · keyᵀ / √K", "P = softmax(S + mask bias)", "O = P · value")
+    ):
+        d.text(280, 68 + 27 * i, words, "ink", SMALL, "start")
+    d.arrow(272, 228, 299, 179)
+    for y, width, words in ((160, 88, "÷ √K"), (247, 110, "+ mask bias"), (297, 88, "softmax")):
+        d.chip(331, y, width, words)
+    d.text(331, 208, "scores S", "weight", SMALL, weight=600)
+    d.arrow(331, 177, 331, 194)
+    d.arrow(331, 213, 331, 230)
+    d.arrow(331, 264, 331, 280)
+    d.arrow(376, 297, p - 4, 297)
     d.text(
         20,
         402,
@@ -191,13 +193,13 @@ def scaled_dot_product():
 
 
 def multi_head():
-    """Show a (T, D) matrix split into heads, attention in each, and the merge."""
+    """Show query, key and value split into heads, attention in each, and the merge."""
     d = Drawing(
-        430,
+        444,
         "Multi-head attention",
-        "A matrix (T, D) is split by columns into three heads (T, K). Each head attends "
-        "with its own weights (T, T). The three outputs (T, K) are merged side by side "
-        "into a matrix (T, D).",
+        "Query, key and value, each (T, D), are split by columns into three heads (T, K). Each "
+        "head attends with its own weights (T, T). The three outputs (T, K) are merged side by "
+        "side into a matrix (T, D).",
     )
     size, heads = 18, ["head1", "head2", "head3"]
     patterns = [
@@ -220,35 +222,44 @@ def multi_head():
             [0.25, 0.2, 0.25, 0.3],
         ],
     ]
-    left, mid_in, maps, mid_out, right = 24, 206, 286, 396, 508
-    middle, gap = 218, 34
-    high = 4 * size
-    tops = [middle - high / 2 - high - gap, middle - high / 2, middle + high / 2 + gap]
+    high, gap, middle = 4 * size, 34, 232
+    left, parts, maps, out, right = 22, 190, 356, 462, 548
+    tops = [middle + (h - 1) * (high + gap) - high / 2 for h in range(3)]
+    for n, role in enumerate(("query", "key", "value")):  # (T, D) each, D = 6
+        for h, name in enumerate(heads):
+            d.matrix(left + 2 * 14 * h, tops[n] + 8, 4, 2, 14, f"{name}-light", name)
+        d.outline(left - 1, tops[n] + 7, 6 * 14 + 2, 4 * 14 + 2, role, 3)
+        d.text(left + 42, tops[n] - 1, role, role, SMALL, weight=600)
+        for h in range(3):
+            y = tops[h] + high / 2
+            d.path(f"M{left + 90},{tops[n] + 36:g} L{parts - 20},{y:g}", "line", 1.4)
     for h, name in enumerate(heads):
-        d.matrix(left + 2 * size * h, middle - high / 2, 4, 2, size, f"{name}-light", name)
-        d.matrix(right + 2 * size * h, middle - high / 2, 4, 2, size, f"{name}-light", name)
         y = tops[h] + high / 2
-        d.matrix(mid_in, tops[h], 4, 2, size, f"{name}-light", name)
+        d.arrow(parts - 20, y, parts - 5, y)
+        for n, role in enumerate(("query", "key", "value")):
+            x = parts + n * 42
+            d.matrix(x, tops[h] + 8, 4, 2, 14, f"{name}-light", name)
+            d.outline(x - 1, tops[h] + 7, 30, 58, role, 3)
         d.matrix(maps, tops[h], 4, 4, size, "cell", name, patterns[h])
-        d.matrix(mid_out, tops[h], 4, 2, size, f"{name}-light", name)
-        d.arrow(mid_in + 40, y, maps - 5, y)
-        d.arrow(maps + high + 4, y, mid_out - 5, y)
-        d.arrow(left + 6 * size + 6, middle + (h - 1) * 14, mid_in - 6, y)
-        d.arrow(mid_out + 40, y, right - 6, middle + (h - 1) * 14)
+        d.matrix(out, tops[h] + 8, 4, 2, 14, f"{name}-light", name)
+        d.matrix(right + 2 * 12 * h, middle - 28, 4, 2, 12, f"{name}-light", name)
+        d.arrow(parts + 119, y, maps - 5, y)
+        d.arrow(maps + high + 4, y, out - 5, y)
+        d.arrow(out + 33, y, right - 6, middle + (h - 1) * 14)
         d.text(maps + high / 2, tops[h] - 9, f"head {h + 1}", name, SMALL, weight=600)
-    d.text(left + 56, middle + high / 2 + 28, "query, key, value", "ink", SMALL, weight=600)
-    d.text(left + 56, middle + high / 2 + 49, "(T, D) each", "muted", SMALL)
-    d.label(right + 54, middle + high / 2 + 28, "output", "(T, D)")
-    d.text(mid_in + 18, tops[2] + high + 24, "(T, K)", "muted", SMALL)
-    d.text(maps + 36, tops[2] + high + 24, "(T, T)", "muted", SMALL)
-    d.text(mid_out + 18, tops[2] + high + 24, "(T, K)", "muted", SMALL)
-    d.text(left + 6, 44, "split_heads", "ink", BODY, "start", 600)
-    d.text(left + 6, 65, "(T, D) → (H, T, K)", "muted", SMALL, "start")
-    d.text(616, 44, "merge_heads", "ink", BODY, "end", 600)
-    d.text(616, 65, "(H, T, K) → (T, D)", "muted", SMALL, "end")
+    under = tops[2] + high + 22
+    d.text(left + 42, under, "(T, D) each", "muted", SMALL)
+    d.text(parts + 57, under, "(T, K) each", "muted", SMALL)
+    d.text(maps + 36, under, "(T, T)", "muted", SMALL)
+    d.text(out + 14, under, "(T, K)", "muted", SMALL)
+    d.label(right + 38, middle + 52, "output", "(T, D)")
+    d.text(left, 36, "split_heads", "ink", BODY, "start", 600)
+    d.text(left, 57, "(T, D) → (H, T, K)", "muted", SMALL, "start")
+    d.text(622, 36, "merge_heads", "ink", BODY, "end", 600)
+    d.text(622, 57, "(H, T, K) → (T, D)", "muted", SMALL, "end")
     d.text(
-        24,
-        412,
+        left,
+        426,
         "Here T = 4 tokens, D = 6 dimensions, H = 3 heads and K = D / H = 2.",
         "muted",
         SMALL,
@@ -263,25 +274,25 @@ def softmax(scores):
 
 
 def padding_mask():
-    """Show the bias that is added to the columns of padding, and the weights that follow."""
+    """Show the mask bias that is added to the columns of padding, and the weights that follow."""
     words = ["we", "sat", "down", "[PAD]", "[PAD]"]
     real = 3
     scores = [
-        [1.2, 0.4, -0.3, 0.9, 0.9],
-        [0.1, 0.8, 1.5, 0.7, 0.7],
-        [-0.5, 1.1, 0.6, 1.3, 1.3],
-        [0.2, 0.3, 0.1, 0.5, 0.5],
-        [0.2, 0.3, 0.1, 0.5, 0.5],
+        [1.2, 0.4, -0.3, 0.9, 0.6],
+        [0.1, 0.8, 1.5, 0.7, 1.0],
+        [-0.5, 1.1, 0.6, 1.3, 0.8],
+        [0.2, 0.3, 0.1, 0.5, 0.3],
+        [0.5, -0.1, 0.4, 0.4, 0.9],
     ]
     d = Drawing(
         420,
         "A padding mask on the scores",
-        "The bias is 0 above the columns of real tokens and minus 10,000 above the columns "
+        "The mask bias is 0 above the columns of real tokens and minus 10,000 above the columns "
         "of padding. After the softmax the columns of padding are zero in every row. The "
         "rows of padding are computed but ignored.",
     )
-    cell_w, cell_h, top = 48, 38, 152
-    left, right = 62, 376
+    cell_w, cell_h, top = 50, 38, 152
+    left, right = 58, 378
     for x in (left, right):
         for j, word in enumerate(words):
             d.text(x + cell_w * (j + 0.5), top - 12, word, "key" if j < real else "muted", SMALL)
@@ -300,7 +311,8 @@ def padding_mask():
             SMALL,
             weight=700 if pad else 400,
         )
-    d.text(left - 8, 101, "bias", "key", SMALL, "end", 600)
+    d.text(left - 8, 92, "mask", "key", SMALL, "end", 600)
+    d.text(left - 8, 109, "bias", "key", SMALL, "end", 600)
     for i in range(5):
         weights = softmax(scores[i][:real]) + [0, 0]
         for j in range(5):
@@ -335,9 +347,7 @@ def padding_mask():
             )
     d.arrow(left + 5 * cell_w + 6, top + 95, right - 7, top + 95)
     d.text((left + 5 * cell_w + right) / 2, top + 82, "softmax", "muted", SMALL)
-    d.label(
-        left + 120, 34, "scores, and the bias to add", "the bias is the same for every row", "ink"
-    )
+    d.label(left + 120, 34, "scores and mask bias", "one mask bias for all rows", "ink")
     d.label(right + 120, 34, "attention weights", "every row sums to 1", "weight")
     d.outline(right + cell_w * real, top, 2 * cell_w, 5 * cell_h, "key", 3)
     d.text(

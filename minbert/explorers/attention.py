@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.figures import EXTRA, PALETTE, heatmap, panel, panels
+from ..core.figures import PALETTE, heatmap, panel, panels
 from ..encoding.forward import with_attention
 from ..tokens import load_tokenizer
 from .base import BESIDE, Explorer, choice, point, slider, text, words
@@ -21,6 +21,7 @@ __all__ = ["AttentionExplorer", "KEYS", "Reading", "hand_weights", "read_sentenc
 # of the chapter; there they are queries and values as well
 KEYS = {"river": (2.5, 0.2), "money": (0.2, 1.6), "bank": (1.0, 1.0)}
 MARKERS = "os^"  # a shape a key
+QUERY, KEY, VALUE, WEIGHT = "#2f6fb3", "#c25f17", "#267f5a", "#6846a8"  # as in the diagrams
 LOW, HIGH = -1.0, 3.0  # of the plane, in both directions
 LONGEST = 20  # pieces of a sentence that are read: more names do not fit beside a map
 
@@ -254,18 +255,20 @@ class AttentionExplorer(Explorer):
     def _plane(self, query, **settings):
         keys, hidden, scores, weights = self._hand(query=query, **settings)
         left, right = panels(2, (10.5, 4.6))
-        panel("first dimension", "second dimension", "a query (arrow) and three keys", left)
+        panel(
+            "first dimension", "second dimension", "the query of bank (arrow) and three keys", left
+        )
         left.annotate(
             "",
             query,
             (0, 0),
-            arrowprops={"arrowstyle": "->", "color": PALETTE["paper"], "linewidth": 2},
+            arrowprops={"arrowstyle": "->", "color": QUERY, "linewidth": 2},
         )
-        for name, place, gone, marker, (colour, _) in zip(KEYS, keys, hidden, MARKERS, EXTRA):
+        for name, place, gone, marker in zip(KEYS, keys, hidden, MARKERS):
             left.plot(
                 *place,
                 marker,
-                color=colour,
+                color=KEY,
                 markersize=11,
                 fillstyle="none" if gone else "full",
                 markeredgewidth=2,
@@ -283,12 +286,12 @@ class AttentionExplorer(Explorer):
         left.plot(
             *(weights @ keys),
             "*",
-            color=PALETTE["ours"],
+            color=VALUE,
             markersize=15,
             markeredgecolor="white",
             linestyle="none",
             zorder=5,
-            label="weighted mean of the keys",
+            label="output: weighted mean of the keys",
         )
         left.legend(frameon=False, fontsize=8, loc="lower right")
         left.axhline(0, color="#777777", linewidth=0.8)
@@ -297,9 +300,7 @@ class AttentionExplorer(Explorer):
             xlim=(LOW - 0.2, HIGH + 0.2), ylim=(LOW - 0.2, HIGH + 0.2), aspect="equal", anchor="W"
         )
         panel("key", "attention weight", "attention weights of the query", right)
-        bars = right.bar(
-            range(len(KEYS)), weights, color=[colour for colour, _ in EXTRA[: len(KEYS)]], width=0.6
-        )
+        bars = right.bar(range(len(KEYS)), weights, color=WEIGHT, width=0.6)
         for bar, weight, gone in zip(bars, weights, hidden):
             bar.set_hatch("//" * gone)
             right.text(bar.get_x() + 0.3, weight + 0.02, f"{weight:.2f}", ha="center", fontsize=9)
