@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from minbert.core.batch_sampling import (
-    SAMPLING_STRATEGIES, ResumableSampler, check_sampler, per_task, process_share, seeded,
-    sort_by_length,
+    SAMPLING_STRATEGIES, ResumableSampler, check_sampler, per_task, seeded, sort_by_length,
 )
 
 # %% ../nbs/2_finetuning/22_finetune.ipynb #2e76ecb3
@@ -65,9 +64,7 @@ def epoch_steps(
     batches: Mapping[str, int],   # task -> number of batches in one pass
     strategy: str,                # one of SAMPLING_STRATEGIES
 ) -> int:
-    """Count the steps of an epoch: as many as there are batches, but with round_robin and joint
-    until the task with most batches has used all of them.
-    """
+    """Count the steps of an epoch."""
     if strategy == "round_robin":
         return len(batches) * max(batches.values())
     if strategy == "joint":
@@ -89,9 +86,8 @@ def task_order(
         return [names] * steps
     if strategy == "round_robin":  # continues the turn if the last epoch ended within one
         return [[names[(epoch * steps + i) % len(names)]] for i in range(steps)]
-    shares = list(task_shares(lengths, strategy, epoch, epochs).values())
-    drawn = torch.multinomial(torch.tensor(shares), steps, replacement=True,
-                              generator=seeded(seed, epoch))
+    p = torch.tensor(list(task_shares(lengths, strategy, epoch, epochs).values()))
+    drawn = torch.multinomial(p, steps, replacement=True, generator=seeded(seed, epoch))
     return [[names[i]] for i in drawn.tolist()]
 
 # %% ../nbs/2_finetuning/22_finetune.ipynb #b4662f68
@@ -110,7 +106,7 @@ def pass_lengths(
         return dict.fromkeys(kept, min(kept.values()))
     return kept
 
-
+# %% ../nbs/2_finetuning/22_finetune.ipynb #77b90ab7
 class RowSampler:
     """Sample the examples of one task in batches, from one shuffled pass after the other.
 
@@ -152,11 +148,9 @@ class RowSampler:
 
 # %% ../nbs/2_finetuning/22_finetune.ipynb #0f9faa34
 class TaskSampler(ResumableSampler):
-    """Choose the tasks and the examples of every step.
+    """Choose the tasks and the examples of every step; with one task, sample shuffled epochs.
 
-    With one task, every strategy gives shuffled epochs. Raises ValueError for an unknown strategy,
-    numbers below 1, fractions outside (0, 1] or of other tasks, and a rank that is not below
-    `world`.
+    Raises ValueError for settings that `check_sampler` refuses.
     """
 
     def __init__(
@@ -182,27 +176,16 @@ class TaskSampler(ResumableSampler):
         self.lengths = pass_lengths(sizes, fractions, resample)
         self.row_samplers, batches = {}, {}
         for task, n in sizes.items():
-            size, length = self.batch_sizes[task], self.lengths[task]
-            self.row_samplers[task] = RowSampler(
-                task, n, size, length, self.fractions[task], seed, length_bucket
-            )
+            size, length, fraction = self.batch_sizes[task], self.lengths[task], self.fractions[task]
+            self.row_samplers[task] = RowSampler(task, n, size, length, fraction, seed, length_bucket)
             batches[task] = math.ceil(length / size)
         self.steps_per_epoch = steps or epoch_steps(batches, strategy)
-        self.epoch = self.step = 0             # step counts from the start of the epoch
-        self.weights: dict[str, float] = {}    # of the step yielded last, see `process_share`
-        self.token_counts: dict[str, Tensor] = {}  # task -> (n,), set by `task_batches`
+        self.start()
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         """Yield the remaining steps, each a dict from task to (B,) int64 indices."""
         self.set_lengths()
         while self.epoch < self.epochs:
-            steps, epoch, epochs = self.steps_per_epoch, self.epoch, self.epochs
-            order = task_order(self.lengths, self.strategy, steps, epoch, epochs, self.seed)
-            for tasks in order[self.step :]:
-                self.advance()
-                indices, self.weights = {}, {}
-                for task in tasks:
-                    batch = self.row_samplers[task].next_batch()
-                    share, weight = process_share(batch, self.rank, self.world)
-                    indices[task], self.weights[task] = share, weight
-                yield indices
+            run = (self.steps_per_epoch, self.epoch, self.epochs, self.seed)
+            for tasks in task_order(self.lengths, self.strategy, *run)[self.step :]:
+                yield self.next_step(tasks)

@@ -32,10 +32,7 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         "2.26": "Student's t distribution",
         "0.53": "an example in a question",
     },
-    "22_finetune": {
-        **dict.fromkeys(("0.495", "0.882", "0.906"), "logs of senteval-info, linked beside them"),
-        "0.110": SUM,
-    },
+    "22_finetune": dict.fromkeys(("0.046", "0.100", "0.110"), SUM),
     "11_sentence": {"0.026": SUM, "0.98": "an output of chapter 09, named beside it"},
     "13_data": {"0.66": "an example in a question"},
     "16_heads": {"0.455": PAPER, "0.141": SUM},

@@ -95,26 +95,40 @@ def check_sampler(sampler, fractions: Mapping[str, float], steps: int | None) ->
 
 
 class ResumableSampler:
-    """The state of a sampler: the position of the run, and of each task in its examples."""
+    """The state of a sampler: the position of the run, and of each task in its examples. A subclass
+    sets the attributes below, calls `start`, and yields what `next_step` returns.
+    """
 
     sizes: dict[str, int]
     row_samplers: dict
-    token_counts: Mapping
     epochs: int
     steps_per_epoch: int
     length_bucket: int
-    epoch: int
-    step: int
+    rank: int
+    world: int
 
     def __len__(self) -> int:
         """Count the steps of the whole run."""
         return self.epochs * self.steps_per_epoch
 
-    def advance(self) -> None:
-        """Count one step; an epoch begins after the last step of the one before."""
+    def start(self) -> None:
+        """Begin the run; `step` counts from the start of the epoch."""
+        self.epoch = self.step = 0
+        self.weights: dict[str, float] = {}  # of the step yielded last, see `process_share`
+        self.token_counts: dict[str, Tensor] = {}  # task -> (n,), set by `task_batches`
+
+    def next_step(self, tasks: list[str]) -> dict[str, Tensor]:  # task -> (B,) int64
+        """Count one step, and take the next batch of each of its tasks. An epoch begins after the
+        last step of the one before.
+        """
         self.step += 1
         if self.step == self.steps_per_epoch:
             self.epoch, self.step = self.epoch + 1, 0
+        indices, self.weights = {}, {}
+        for task in tasks:
+            rows = self.row_samplers[task].next_batch()
+            indices[task], self.weights[task] = process_share(rows, self.rank, self.world)
+        return indices
 
     def set_lengths(self) -> None:
         """Give the token counts to the samplers of the tasks. Raises ValueError if some are missing."""
