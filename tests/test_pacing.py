@@ -13,12 +13,6 @@ import pacing  # noqa: E402
 CHAPTERS = sorted((ROOT / "nbs").glob("[1-5a]*/[0-9][0-9]_*.ipynb"))
 
 
-LONGER = {
-    "22_finetune": 129,
-}
-"""Chapters that are not cut to ninety minutes yet, with their minutes, which may only fall."""
-
-
 def test_chapters_are_found():
     assert len(CHAPTERS) == 33
 
@@ -26,13 +20,8 @@ def test_chapters_are_found():
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda file: file.stem)
 def test_a_chapter_takes_ninety_minutes_at_most(chapter):
     found = pacing.pace(chapter)
-    assert 0 < found.minutes <= LONGER.get(chapter.stem, pacing.HOURS)
+    assert 0 < found.minutes <= pacing.HOURS
     assert max(found.lines) <= pacing.LONGEST
-
-
-def test_chapters_that_were_cut_leave_the_list():
-    minutes = {chapter.stem: pacing.pace(chapter).minutes for chapter in CHAPTERS}
-    assert [name for name in LONGER if minutes[name] <= pacing.HOURS] == []
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda file: file.stem)
