@@ -25,6 +25,20 @@ class Given(nn.Module):
         return {"sentence_embedding": features["e"]}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def weak_isolation_where_bubblewrap_does_not_exist():
+    """On macOS grading is tested without it; on Linux it must be installed."""
+    if sys.platform.startswith("linux"):
+        yield
+        return
+    from minbert.course.sandbox import Sandbox
+
+    start = Sandbox.start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sandbox, "start", lambda self, probe, weak=False: start(self, probe, True))
+        yield
+
+
 @pytest.fixture
 def given() -> nn.Module:
     return Given()

@@ -59,10 +59,10 @@ ATTACKS = {
     "for part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)",
     "native write": "import torch\ntorch.save(torch.zeros(3), {folder!r} + '/.keep')",
     "limits of others": "import resource\nfor p in range(1, 60):\n    try: resource.prlimit(p, resource.RLIMIT_FSIZE, (0, 0))\n    except BaseException: pass",
-    "switches the hook off": "import __main__ as m, os\nm._FORBIDDEN = m._WRITES = m._LOOKS = ()\nm._inside = lambda p, r: len(r)\nos.remove({folder!r} + '/.keep')",
+    "patched isolation": "import __main__ as m, os\nm._SUSPICIOUS = ()\nm._inside = lambda p, r: len(r)\nos.remove({folder!r} + '/.keep')",
     "deep folders": "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
     "complex numbers": "import torch\nreturn torch.zeros_like(args[2], dtype=torch.complex64)",
-    "processes behind the hook": "import os, subprocess, sys\ns = sys.modules['_posixsubprocess']\nr, w = os.pipe()\n"
+    "processes behind subprocess": "import os, subprocess, sys\ns = sys.modules['_posixsubprocess']\nr, w = os.pipe()\n"
     "def spin():\n    while True: pass\nfor i in range(3):\n"
     "    s.fork_exec([b'/bin/true'], [b'/bin/true'], False, (), None, [], -1, -1, -1, -1, -1, -1, r, w, False, True, -1, None, None, None, -1, spin, False)",
     "a result dear to read": "import os\nopen('result0.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')\nopen('result0.json', 'w').write('[' + '[],' * 8000000 + '[]]')\nos._exit(0)",
@@ -76,7 +76,7 @@ ATTACKS = {
 _USE = "names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\nexec(text, names)\nfirst, *rest = '{target}'.split('.')\nf = names[first]\nfor part in rest: f = getattr(f, part)\nreturn f(*args, **kwargs)"
 _SECRET, _KEEP = "({package!r} + '/{module}.py')", "({folder!r} + '/.keep')"
 
-# A second list: around the hook, around the limits, around the comparison.
+# A second list: around Python, around the limits, around the comparison.
 SECOND = {
     "second interpreter": "try: import _interpreters as i\nexcept ImportError: import _xxsubinterpreters as i\ni.run_string(i.create(), 'import os; os.remove(' + repr"
     + _KEEP
@@ -104,12 +104,12 @@ SECOND = {
     + _SECRET
     + ".read()\n"
     + _USE,
-    "the hook's frame": "import os\ntry: os.remove"
+    "the frame of an error": "import os\ntry: os.remove"
     + _KEEP
     + "\nexcept BaseException as error: tb = error.__traceback__\nwhile tb:\n    frame = tb.tb_frame\n    for space in (frame.f_globals, frame.f_locals, frame.f_builtins):\n        for name in list(space):\n"
     "            if not name.startswith('__') and name not in ('os', 'tb', 'frame', 'space', 'name', 'list', 'print', 'open'):\n                try: space[name] = lambda *a, **k: ()\n                except Exception: pass\n    tb = tb.tb_next\nos.remove"
     + _KEEP,
-    "code of the hook": "import sys, types\nframe = sys._getframe()\nwhile frame:\n    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n        if isinstance(value, types.FunctionType) and value.__module__ != __name__:\n"
+    "code of other frames": "import sys, types\nframe = sys._getframe()\nwhile frame:\n    for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n        if isinstance(value, types.FunctionType) and value.__module__ != __name__:\n"
     "            value.__code__ = (lambda *a, **k: None).__code__\n    frame = frame.f_back",
     "ways around a path": "import os\nname = os.path.basename({folder!r})\nfor way in ('/proc/self/root', '/proc/self/cwd/' + '../' * 40, '//', '/proc/thread-self/root', '/dev/fd/../../../..', '/usr/lib/../..'):\n    try: os.remove(way + "
     + _KEEP
@@ -133,7 +133,7 @@ SECOND = {
     "stops itself": "import signal\nsignal.raise_signal(signal.SIGSTOP)",
     "kills itself": "import signal\nsignal.raise_signal(signal.SIGKILL)",
     "an error without end": "class E(Exception):\n    def __str__(self):\n        while True: pass\nraise E",
-    "an error with a hook": "class E(Exception):\n    def __str__(self): raise SystemExit(0)\n    __repr__ = __format__ = __str__\nraise E",
+    "an error that exits": "class E(Exception):\n    def __str__(self): raise SystemExit(0)\n    __repr__ = __format__ = __str__\nraise E",
     "a long error": "raise ValueError('x' * 10**8)",
     "half a character": "raise ValueError(chr(0xD800) * 50)",
     "a large result": "import torch\nreturn torch.zeros(1).expand(3, 3, 10**7)",
@@ -145,7 +145,70 @@ SECOND = {
     "modules of its own": "import sys\nopen('minbert.py', 'w').write('import os; os._exit(0)')\nsys.path.insert(0, '.')\nsys.path_importer_cache.clear()\nfor name in [n for n in sys.modules if n.startswith('minbert')]: del sys.modules[name]\nimport minbert",
     "borrowed by name": "import importlib\nreturn getattr(importlib.import_module('minbert.{module}'), '{target}')(*args, **kwargs)",
 }
-ATTACKS |= SECOND
+# A third list: around bubblewrap, seccomp and Landlock, by way of the kernel.
+_LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+_READ_AND_USE = "\ntry: text = open(path).read()\nexcept OSError: return 0\n" + _USE
+THIRD = {
+    "root of the first process": "path = '/proc/1/root' + " + _SECRET + _READ_AND_USE,
+    "root of the parent": "import os\npath = f'/proc/{{os.getppid()}}/root' + "
+    + _SECRET
+    + _READ_AND_USE,
+    "folder of the parent": "import os\npath = f'/proc/{{os.getppid()}}/cwd/../..' + "
+    + _SECRET
+    + _READ_AND_USE,
+    "environment of others": "import pathlib\nreturn [f.read_bytes() for f in pathlib.Path('/proc').glob('[0-9]*/environ')][-1]",
+    "memory of the parent": "import os\nwith open(f'/proc/{{os.getppid()}}/mem', 'r+b') as f: f.write(bytes(8))",
+    "pipe of the grader": 'import os\nfor fd in range(256):\n    try: os.write(fd, b\'{{"late": false, "status": 0, "seconds": 0}}\\n\')\n    except OSError: pass\nreturn 0',
+    "the worker's code": "import pathlib\nfor f in pathlib.Path('..').resolve().parent.rglob('*.py'): f.write_text('')\nreturn 0",
+    "the worker's code by links": "import os, pathlib\nos.symlink('../..', 'up')\nfor f in pathlib.Path('up').resolve().rglob('isolation*.py'): f.write_text('')",
+    "the package of the next answer": "import minbert.{module} as m, os\nos.chmod(m.__file__, 0o666)\nopen(m.__file__, 'a').write('\\n')",
+    "the inputs of the next answer": "import sys, os, glob\nfor f in glob.glob('../../room*/cases*'): os.remove(f)\nraise LookupError",
+    "a package in place of ours": "import minbert, os\nhere = os.path.dirname(minbert.__file__)\nos.rename(here, here + '2')",
+    "compiled files of the package": "import marshal, minbert, pathlib\nfor f in pathlib.Path(minbert.__file__).parent.rglob('{module}*.pyc'):\n    names = {{'__name__': 'minbert.{module}', '__package__': 'minbert'}}\n    exec(marshal.loads(f.read_bytes()[16:]), names)\n    f = names['{target}'.split('.')[0]]\n    for part in '{target}'.split('.')[1:]: f = getattr(f, part)\n    return f(*args, **kwargs)\nreturn 0",
+    "an installed copy": "import importlib.metadata as m\nfiles = [f for d in m.distributions() for f in d.files or () if f.name == '{module}.py' and 'minbert' in str(f)]\ntext = files[0].locate().read_text()\n"
+    + _USE,
+    "a path of an editable install": "import glob, site\npaths = [line.strip() for f in glob.glob(site.getsitepackages()[0] + '/*.pth') for line in open(f)]\npath = next((p + '/minbert/{module}.py' for p in paths if p.startswith('/')), '')"
+    + _READ_AND_USE,
+    "unmounts": _LIBC
+    + "for line in open('/proc/self/mounts'): libc.umount2(line.split()[1].encode(), 2)\npath = "
+    + _SECRET
+    + _READ_AND_USE,
+    "mounts": _LIBC
+    + "assert libc.mount(b'/', b'/proc', None, 4096, None) == 0, ctypes.get_errno()",
+    "a namespace of its own": _LIBC + "assert libc.unshare(0x10020000) == 0, ctypes.get_errno()",
+    "the namespace of the first process": _LIBC
+    + "for kind in ('mnt', 'user', 'net', 'pid'):\n    try: libc.setns(os.open(f'/proc/1/ns/{{kind}}', 0), 0)\n    except OSError: pass\npath = "
+    + _SECRET
+    + _READ_AND_USE,
+    "another root": "import os\nos.chroot('..')",
+    "traces the parent": _LIBC
+    + "assert libc.ptrace(16, os.getppid(), 0, 0) == 0, ctypes.get_errno()",
+    "writes into the parent": _LIBC
+    + "vector = (ctypes.c_ulong * 2)(id(args), 8)\nassert libc.process_vm_writev(os.getppid(), vector, 1, vector, 1, 0) == 8, ctypes.get_errno()",
+    "programs in the kernel": _LIBC
+    + "assert libc.syscall(321, 5, bytes(120), 120) >= 0, ctypes.get_errno()",
+    "a new processor by clone": _LIBC
+    + "assert libc.syscall(56, 17, 0, 0, 0, 0) > 0, ctypes.get_errno()",
+    "clone with a structure": _LIBC
+    + "assert libc.syscall(435, bytes(88), 88) > 0, ctypes.get_errno()",
+    "another filter": _LIBC
+    + "program = ctypes.create_string_buffer(bytes([6, 0, 0, 0, 0, 0, 255, 127]))\nimport struct\nlibc.prctl(22, 2, struct.pack('HP', 1, ctypes.addressof(program)), 0, 0)\nos.fork()",
+    "another program": "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'while True: pass'])",
+    "a program in memory": "import os\nfd = os.memfd_create('x')\nos.write(fd, open('/bin/true', 'rb').read())\nos.execv(f'/proc/self/fd/{{fd}}', ['true'])",
+    "a socket without a file": "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('\\0/tmp/.X11-unix/X0')",
+    "the socket of docker": "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('/var/run/docker.sock')",
+    "the network of a cloud": "import urllib.request\nreturn urllib.request.urlopen('http://169.254.169.254/', timeout=1).read()",
+    "a name server": "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('8.8.8.8', 53))",
+    "a device": "import os\nos.mknod('disk', 0o60600, os.makedev(8, 0))\nopen('disk', 'rb').read(1)",
+    "the kernel's settings": "open('/proc/sys/kernel/core_pattern', 'w').write('|/bin/true')",
+    "never out of memory": "open('/proc/self/oom_score_adj', 'w').write('-1000')",
+    "a higher priority": "import os\nos.nice(-5)\nos.setpriority(os.PRIO_PROCESS, 0, -5)",
+    "the shared memory": "open('/dev/shm/x', 'wb').write(bytes(10**8))",
+    "types into the terminal": "import fcntl, termios\nfor fd in range(3): fcntl.ioctl(fd, termios.TIOCSTI, b'x')",
+    "the home of root": "import pathlib\nreturn next(pathlib.Path('/root').iterdir()).read_bytes()",
+    "passwords": "return open('/etc/shadow').read()",
+}
+ATTACKS |= SECOND | THIRD
 
 
 def attack(kind: str, task, folder: Path) -> str:

@@ -162,7 +162,7 @@ def test_what_cannot_be_assembled(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="at least 1 step"):
         assemble(folder, steps=0)
     nothing = GradeReport("me", {name: Result("not attempted") for name in EXERCISES}, 0, ())
-    monkeypatch.setattr(module, "grade", lambda paths, **settings: ([nothing], "walls"))
+    monkeypatch.setattr(module, "grade", lambda paths, **settings: ([nothing], "bubblewrap"))
     with pytest.raises(ValueError, match="minbert course status"):
         assemble(folder)
 
@@ -173,7 +173,9 @@ def test_the_checks_decide_what_is_put_in(solved, monkeypatch):
     }
     seen = {}
     monkeypatch.setattr(
-        module, "grade", lambda paths, **settings: ([GradeReport("me", results, 0, ())], "walls")
+        module,
+        "grade",
+        lambda paths, **settings: ([GradeReport("me", results, 0, ())], "bubblewrap"),
     )
     monkeypatch.setattr(
         module,

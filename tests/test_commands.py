@@ -351,7 +351,7 @@ def test_a_page_names_points_flags_what_was_not_read_and_what_is_no_number():
 
 
 def test_a_page_says_how_strangers_code_was_held():
-    assert "walls &amp; moats" in page(two_reports()[0], "walls & moats")
+    assert "bubblewrap &amp; limits" in page(two_reports()[0], "bubblewrap & limits")
 
 
 def test_a_row_of_a_picture_is_a_row_of_the_matrix():
@@ -488,7 +488,7 @@ def graded(tmp_path, monkeypatch):
         "grade",
         lambda places, *_, **__: (
             [GradeReport(name, {}, 0, ()) for name in grading.find_submissions(places)],
-            "walls",
+            "bubblewrap",
         ),
     )
     for who in ("ada", "bob", "cy"):
@@ -556,7 +556,7 @@ def test_how_a_batch_was_graded_is_kept(graded, tmp_path):
         seed,
         f"minbert: {__version__}",
         "date: 2",
-        "held by: walls",
+        "held by: bubblewrap",
         "limits of an answer: 3 seconds of processor, 12 seconds, 768 MB of memory",
     ):
         assert line in told and line in shown

@@ -180,7 +180,7 @@ def tried(monkeypatch):
                 ledger.add(key, {"passed": ends, "ended": ends, "reason": "", "picture": None})
 
         seen.hidden = hidden
-        yield SimpleNamespace(ledger=ledger, together=together, alone=alone, level="walls")
+        yield SimpleNamespace(ledger=ledger, together=together, alone=alone, level="bubblewrap")
 
     monkeypatch.setattr(grading, "batch", batch)
     return seen

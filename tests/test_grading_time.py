@@ -22,7 +22,7 @@ from minbert.course.check_runner import Outcome
 from minbert.course.exercises import EXERCISES, SECONDS, check, exercise, reference
 from minbert.course.grading import GradeReport, Result, Submission, grade, plan
 from minbert.course.grading_queue import Batch, ResultStore
-from minbert.course.isolation_worker import _queued, _refused, _watch
+from minbert.course.isolation_worker import _attempts, _queued, _watch
 from minbert.course.reports import csv_table, index, page
 from minbert.course.sandbox import JobRunner, Limits, Reply, SandboxRun
 
@@ -213,7 +213,7 @@ def test_no_right_answer_is_flagged_for_it():
 def test_only_names_of_events_are_taken_from_the_pipe():
     heard, tell = os.pipe()
     os.set_blocking(heard, False)
-    assert _refused(heard) == []
+    assert _attempts(heard) == []
     os.write(
         tell,
         b"os.kill\nopen\nos.kill\n<script>\nnone of ours\n\xff\xfe\nsocket.connect\n"
@@ -221,44 +221,44 @@ def test_only_names_of_events_are_taken_from_the_pipe():
         + b"y" * 99
         + b"\nos.re",
     )
-    assert _refused(heard) == ["open", "os.kill", "os.re", "socket.connect"]
+    assert _attempts(heard) == ["open", "os.kill", "os.re", "socket.connect"]
     for end in (heard, tell):
         os.close(end)
 
 
-def test_refused_events_and_the_reference_are_in_every_report():
+def test_attempts_and_the_reference_are_in_every_report():
     said = f"NotImplementedError: {grading.ABSENT.format(TASK.name)}"
     ledger = SimpleNamespace(
         rows={
-            "a": {"passed": False, "reason": said, "picture": None, "refused": ["os.kill"]},
-            "whole": {"passed": [], "refused": ["os.kill"]},
+            "a": {"passed": False, "reason": said, "picture": None, "attempts": ["os.kill"]},
+            "whole": {"passed": [], "attempts": ["os.kill"]},
         }
     )
     plans = {TASK.name: grading.GradingPlan("written")}
     assert grading._doubtful(plans, "whole", ledger) == [TASK.name]
     report = grading._report(Submission("ada", {}, {}), plans, {TASK.name: "a"}, None, ledger)
     assert report.results[TASK.name].flags == (
-        "os.kill, which was refused",
+        "os.kill, which no exercise needs",
         f"minbert's own {TASK.name}",
     )
     assert (
-        "os.kill, which was refused" in csv_table([report])
-        and "uses os.kill, which was refused" in index([report])
-        and "uses os.kill, which was refused" in page(report)
+        "os.kill, which no exercise needs" in csv_table([report])
+        and "uses os.kill, which no exercise needs" in index([report])
+        and "uses os.kill, which no exercise needs" in page(report)
     )
 
 
-def test_who_passes_together_and_was_refused_something_is_tried_alone():
+def test_who_passes_together_and_was_attempts_something_is_tried_alone():
     rows = {"whole": {"passed": [TASK.name, OTHER.name], "ended": True}}
     plans = {name: grading.GradingPlan("written") for name in (TASK.name, OTHER.name)}
     assert grading._doubtful(plans, "whole", SimpleNamespace(rows=rows)) == []
-    rows["whole"]["refused"] = ["os.system"]
+    rows["whole"]["attempts"] = ["os.system"]
     assert grading._doubtful(plans, "whole", SimpleNamespace(rows=rows)) == [TASK.name, OTHER.name]
 
 
 @pytest.mark.long
 def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
-    """Also one that catches the refusal and then answers rightly: it has its points and its flag."""
+    """Also one that goes on and answers rightly: it has its points and its flag."""
     folder = tmp_path / "class"
     folder.mkdir()
     (folder / ".keep").write_text("keep me")
@@ -276,7 +276,7 @@ def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
             {TASK.name: attack(kind, TASK, folder), OTHER.name: OTHER.definition},
             only=TASK.notebook,
         )
-    tries = "    try:\n        getattr(__import__('o' + 's'), 'sys' + 'tem')('true')\n    except PermissionError:\n        pass\n"
+    tries = "    getattr(__import__('o' + 's'), 'sys' + 'tem')('true')\n"
     first, _, last = TASK.definition.rpartition("    weights = F")
     make(
         folder / "quiet",
@@ -294,7 +294,7 @@ def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
         for kind, event in kinds.items()
     ), reports
     assert reports["quiet"][TASK.name].status == "passed" and reports["quiet"][TASK.name].flags == (
-        "os.system, which was refused",
+        "os.system, which no exercise needs",
     )
     assert not any(results[OTHER.name].flags for results in reports.values())
 

@@ -739,7 +739,7 @@ def shortcuts(notebook: Notebook, task: Exercise, found: Answer) -> tuple[str, .
 
 
 # What no exercise needs: the grader's own modules, other frames and objects, the process, and
-# modules around the walls.
+# modules that run answers.
 _SUSPICIOUS = (
     "__main__",
     "_ctypes",
@@ -858,12 +858,14 @@ def grade(
     progress: bool = False,  # draw a bar
     only: Iterable[str] | None = None,  # names of exercises; None: all
     ours: Iterable[str | Path] = (),  # as in `find_submissions`; `work` is one of them
+    allow_weak: bool = False,  # grade where no isolation is available, too
     # one report a submission, in order; and how strangers' code was held
 ) -> tuple[list[GradeReport], str]:
     """Grade submissions. Nothing a learner wrote runs in this process, and nothing they can do
     stops the batch.
 
-    Raises ValueError for a path that does not exist.
+    Raises ValueError for a path that does not exist, and OSError where answers cannot be isolated,
+    unless `allow_weak`.
     """
     drawn, seed = seed is None, drawn_seed(work) if seed is None else seed
     paths = find_submissions(submissions, [*ours, *([work] if work else [])])
@@ -888,6 +890,7 @@ def grade(
         limits=limits,
         jobs=jobs,
         seed=seed,
+        weak=allow_weak,
     ) as on:
         done = on.ledger.rows
 
@@ -972,7 +975,7 @@ def _doubtful(plans: dict[str, GradingPlan], whole: str | None, ledger: ResultSt
     """
     written = [e for e, p in plans.items() if p.status == "written"]
     # which of them it was shows when each is alone
-    if whole and ledger.rows[whole].get("refused"):
+    if whole and ledger.rows[whole].get("attempts"):
         return written
     passed = set(ledger.rows[whole]["passed"]) if written else set()
     bad = {EXERCISES[e].module for e in written if e not in passed}
@@ -1009,7 +1012,7 @@ def _report(
             reason = row["reason"] if row["passed"] or not p.note else f"{row['reason']}\n{p.note}"
             flags = (
                 *p.flags,
-                *(f"{event}, which was refused" for event in row.get("refused", ())),
+                *(f"{event}, which no exercise needs" for event in row.get("attempts", ())),
                 *[f"minbert's own {name}"] * (ABSENT.format(name) in row["reason"]),
             )
             results[name] = Result(

@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
-from .isolation import close_doors, drop_rights, guard, landlock, limit
+from .isolation import drop_rights, forbid_processes, landlock, limit, report_attempts
 
 
 def pack(tree, tensors: dict[str, torch.Tensor], strides: bool = False):
@@ -147,7 +147,7 @@ def run_task(
     write([tuple(o) for o in outcomes], Path(task["outputs"]))
 
 
-_TELL = 3  # the number of the open pipe into which a child's audit hook writes what it refused
+_TELL = 3  # the number of the open pipe into which a child reports suspicious events
 
 
 def _become_small(job: dict, tell: int) -> None:
@@ -162,10 +162,6 @@ def _become_small(job: dict, tell: int) -> None:
         MPLBACKEND="agg",
     )
     tempfile.tempdir = job["folder"]
-    if job.get("user") is not None:
-        os.setgroups([])
-        os.setgid(job["user"])
-        os.setuid(job["user"])
     limit(job["cpu"], job["memory"], job["file_size"])
     drop_rights()
     readable = [
@@ -193,8 +189,8 @@ def _become_small(job: dict, tell: int) -> None:
         os.dup2(null, fd)
     os.dup2(tell, _TELL)
     os.closerange(_TELL + 1, 256)
-    guard(readable, [job["folder"]], job["hidden"], _TELL)
-    close_doors()
+    forbid_processes()
+    report_attempts(_TELL, job["hidden"])
 
 
 PATIENCE = 4  # seconds by the clock for a second of processor, for who waits for something else
@@ -290,9 +286,9 @@ def _queued(pid: int) -> float:
 _EVENT = re.compile(r"[a-z_]+(\.\w+)+|open")
 
 
-def _refused(pipe: int) -> list[str]:
-    """Name the events that a hook has written into a pipe; an answer can write there too, so only
-    what looks like events, and few, are taken.
+def _attempts(pipe: int) -> list[str]:
+    """Name the events that were reported through a pipe; an answer can write there too, so only what
+    looks like events, and few, are taken.
     """
     with suppress(BlockingIOError):
         lines = os.read(pipe, 2**16).decode(errors="replace").split("\n")
@@ -370,7 +366,7 @@ def _room(package: str, tasks: list[dict], preload: bool, requests, replies) -> 
             _child(job, tell)
         os.close(tell)
         told = _watch(pid, job)
-        replies.write(json.dumps(told | {"refused": _refused(heard)}) + "\n")
+        replies.write(json.dumps(told | {"attempts": _attempts(heard)}) + "\n")
         replies.flush()
         os.close(heard)
     os._exit(0)
@@ -414,22 +410,10 @@ class _Room:
         os.waitpid(self.pid, 0)
 
 
-def _keep_names() -> None:
-    """Let `@torch.no_grad()` and its like leave code as it is: torch 2.15 makes new code of what
-    they return, with a name for tracebacks, and behind the walls nobody makes code.
-    """
-    if hasattr(torch.utils._contextlib, "_set_stack_frame_name"):
-        torch.utils._contextlib._set_stack_frame_name = lambda function, name: None
-
-
 def serve(requests, replies) -> None:
     """Answer jobs, one JSON line each, until there are no more."""
     torch.set_num_threads(1)
-    _keep_names()
-    # the first step of an optimizer needs one; the other, what the walls take away
-    for name in ("torch._dynamo", "scipy._lib._ccallback"):
-        with suppress(ImportError):
-            __import__(name)
+    __import__("torch._dynamo")  # the first step of an optimizer needs it
     replies.write(json.dumps({"ready": os.getpid()}) + "\n")
     replies.flush()
     room = None

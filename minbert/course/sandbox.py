@@ -2,15 +2,17 @@
 what they return.
 
 An answer runs with a copy of the package in which its exercise is a stub, and known mistakes and
-variants are missing, because each of them shows the reference. Operating system namespaces are used
-where they exist; the strongest level at which the reference passes is taken and reported. Results
+variants are missing, because each of them shows the reference. The worker runs in bubblewrap, whose
+namespaces leave no network, no other process, and of the disk only Python and one folder. Results
 are read as numbers in files: links are not followed, and names, shapes and kinds are compared
 before values.
 """
 
 __all__ = [
     "ABSENT",
-    "NOBODY",
+    "INSTALL",
+    "BUBBLEWRAP",
+    "WEAK",
     "ONE_AT_A_TIME",
     "without_answers",
     "copy_package",
@@ -42,7 +44,6 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -173,50 +174,51 @@ class Limits:
     space: int = 96 * 2**20  # bytes on disk, of all files together
 
 
-NOBODY = 65534
+INSTALL = (
+    "install bubblewrap (Debian, Ubuntu, Fedora, Arch: the package `bubblewrap`), or grade in a Linux "
+    "container or virtual machine that has it; with --allow-weak, answers run with the rights of your "
+    "user, and can read and change what you can"
+)
+_LIMITS = ["Landlock"] * bool(landlock_version()) + ["resource limits"]
+BUBBLEWRAP = ", ".join(["bubblewrap", *_LIMITS])
+WEAK = ", ".join(["no isolation (--allow-weak)", *_LIMITS])
 
 
-@lru_cache
-def _can_read(user: int) -> bool:
-    """Could this user still read Python and torch? Somebody's Python in their own home is closed to
-    others.
+def _below(path: str, folders: list[str]) -> bool:
+    """Does a path lie in one of some folders?"""
+    real = map(os.path.realpath, folders)
+    return any(path == f or path.startswith(f.rstrip("/") + "/") for f in real)
+
+
+def _bubblewrap(
+    program: str,  # path of bwrap
+    hidden: list[str],  # folders, empty for the worker
+    place: str,  # folder of the worker's own, readable
+    jobs: str,  # folder in it, writable
+) -> list[str]:  # to be put in front of a command
+    """Write the bubblewrap command: no network, no other process, and of the disk only Python, its
+    libraries and one folder.
+
+    The worker may make namespaces of its own, so that each answer is alone among its processes; an
+    answer loses this right before it starts.
     """
-    code = f"import os\nos.setgroups([]), os.setgid({user}), os.setuid({user})\nfor file in {(os.__file__, torch.__file__)!r}: open(file).close()"
-    return (
-        subprocess.run([sys.executable, "-I", "-c", code], stderr=subprocess.DEVNULL).returncode
-        == 0
-    )
-
-
-def _levels() -> list[tuple[str, list[str], int | None, bool]]:
-    """(words for the report, command in front of Python, user, Landlock or not), strongest first."""
-    root, unshare = hasattr(os, "geteuid") and os.geteuid() == 0, shutil.which("unshare")
-    spaces = [
-        unshare,
-        "--net",
-        "--ipc",
-        "--pid",
-        "--fork",
-        "--mount",
-        "--mount-proc",
-        "--kill-child",
-    ]
-    words, found, other = "namespaces (network, processes, files)", [], root and _can_read(NOBODY)
-    if unshare and root:
-        found = [(f"{words}, another user", spaces, NOBODY)] * other + [(words, spaces, None)]
-    if unshare:
-        found += [(words, [*spaces, "--user", "--map-root-user"], None)]
-    found += [("no namespaces on this machine, another user", [], NOBODY)] * other + [
-        ("no namespaces on this machine", [], None)
-    ]
-    return [
-        (", ".join([words, *["Landlock"] * lock, "limits, audit hook"]), before, user, lock)
-        for lock in ([True, False] if landlock_version() else [False])
-        for words, before, user in found
-    ]
-
-
-_HIDE = 'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs -o ro,size=4k none "$1" || exit 9; shift; n=$((n-1)); done; exec "$@"'
+    read = [sys.prefix, sys.base_prefix, "/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache"]
+    read += ["/etc/alternatives", "/sys/devices/system/cpu"]
+    read += [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
+    # what lies in another comes later, so that the outer one does not cover it
+    read = sorted({p for p in read if os.path.exists(p)}, key=len)
+    command = [program, "--unshare-all", "--die-with-parent", "--new-session"]
+    command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
+    for path in read:
+        command += ["--ro-bind", path, path]
+    covered = []
+    for path in sorted(hidden, key=len):
+        if os.path.isdir(path) and _below(path, read) and not _below(path, covered):
+            command += ["--tmpfs", path, "--remount-ro", path]
+            covered.append(path)
+    command += ["--proc", "/proc", "--dev", "/dev", "--ro-bind", place, place]
+    return [*command, "--bind", jobs, jobs, "--chdir", place]
 
 
 def installed_copies() -> list[Path]:
@@ -246,63 +248,55 @@ class Reply(NamedTuple):
     seconds: float
     full: bool = False  # killed because it had filled its space
     memory: int = 0  # MB that it might have
-    refused: tuple[str, ...] = ()  # audit events that no exercise needs
+    attempts: tuple[str, ...] = ()  # audit events that no exercise needs
 
 
 class Sandbox:
-    """Run jobs in a worker behind walls; a context manager. One job at a time."""
+    """Run jobs in an isolated worker; a context manager. One job at a time."""
 
     def __init__(
         self,
-        # where rooms and jobs lie; everybody may enter, nobody may list
-        folder: Path,
+        folder: Path,  # where workers lie
         hidden: Iterable[Path] = (),  # folders that no answer may see
         limits: Limits = Limits(),
     ):
-        self.folder, self.limits, self.process = Path(folder), limits, None
-        # one in another first, while it can be found
-        self.hidden = sorted(
-            {str(Path(h).resolve()) for h in (*hidden, *installed_copies())}, key=len, reverse=True
-        )
-        self.level, self.user, self.landlock = "not started", None, False
-        # a package of two modules, that knows of no other
-        self.worker = Path(tempfile.mkdtemp(prefix="worker", dir=self.folder))
+        self.limits, self.process = limits, None
+        self.hidden = sorted({str(Path(h).resolve()) for h in (*hidden, *installed_copies())})
+        self.level, self._isolated = "not started", True
+        # what the worker sees: a package of two modules that knows of no other, rooms, and jobs
+        self.folder = Path(tempfile.mkdtemp(prefix="worker", dir=folder)).resolve()
+        self.jobs = self.folder / "jobs"
+        self.jobs.mkdir()
+        (self.folder / "worker").mkdir()
         for module in ("isolation", "isolation_worker"):
-            (self.worker / f"{module}.py").write_text(
+            (self.folder / "worker" / f"{module}.py").write_text(
                 module_text(f"course.{module}"), encoding="utf-8"
             )
-        self.log = self.worker.with_suffix(".log")
+        self.log = self.folder.with_suffix(".log")
 
-    def start(self, probe, strongest: int = 0) -> "Sandbox":
-        """Take the strongest level at which `probe(self)` is true, from a given one on. Raises
-        OSError if there is none.
+    def start(self, probe, weak: bool = False) -> "Sandbox":
+        """Start a worker in bubblewrap; with `weak`, one without isolation where that fails. Raises
+        OSError if `probe(self)` is true in neither, with what to install.
         """
-        for self.number, (self.level, self._prefix, self.user, self.landlock) in list(
-            enumerate(_levels())
-        )[strongest:]:
-            try:
+        for self.level, self._isolated in [(BUBBLEWRAP, True), (WEAK, False)][: 1 + weak]:
+            with suppress(OSError):
                 self._launch()
                 if probe(self):
                     return self
-            except OSError:
-                pass
             self.close()
+        said = self.log.read_text(errors="replace")[-500:].strip() if self.log.exists() else ""
         raise OSError(
-            f"expected a worker that can run the reference, found none at any level: {self.log.read_text(errors='replace')[-500:]}"
+            f"expected a worker that runs the reference in isolation, found none: {INSTALL}\n{said}"
         )
 
     def _launch(self) -> None:
         self.close()
-        command = [sys.executable, "-B", "-m", f"{self.worker.name}.isolation_worker", "--serve"]
-        if self._prefix:
-            # what lies above these stays; the hook still guards it
-            needed = [str(self.folder.resolve()), sys.prefix, sys.base_prefix]
-            hide = [
-                h
-                for h in (*self.hidden, "/dev/shm")
-                if os.path.isdir(h) and not any(n == h or n.startswith(h + "/") for n in needed)
-            ]
-            command = [*self._prefix, "sh", "-c", _HIDE, "sh", str(len(hide)), *hide, *command]
+        command = [sys.executable, "-B", "-m", "worker.isolation_worker", "--serve"]
+        if self._isolated:
+            if not (program := shutil.which("bwrap")):
+                raise OSError("bubblewrap is not installed")
+            seen = _bubblewrap(program, self.hidden, str(self.folder), str(self.jobs))
+            command = [*seen, *command]
         environment = {
             k: v
             for k, v in os.environ.items()
@@ -333,8 +327,7 @@ class Sandbox:
         """Send a job, and wait longer than it may take. A worker that dies is started again."""
         job = {
             **vars(self.limits),
-            "user": self.user,
-            "landlock": self.landlock,
+            "landlock": bool(landlock_version()),
             "hidden": self.hidden,
             **job,
         }
@@ -350,7 +343,7 @@ class Sandbox:
                 reply["seconds"],
                 reply.get("full", False),
                 job["memory"] >> 20,
-                tuple(reply.get("refused", ())),
+                tuple(reply.get("attempts", ())),
             )
         except (OSError, KeyError):
             self.close()
@@ -372,7 +365,7 @@ class Sandbox:
 
     def __exit__(self, *_) -> None:
         self.close()
-        shutil.rmtree(self.worker, ignore_errors=True)
+        remove_tree(self.folder)
         self.log.unlink(missing_ok=True)
 
 
@@ -521,7 +514,7 @@ class JobRunner:
         """Run one job: several exercises in one process, `each` with so many seconds, and a text of
         its own or the package's.
         """
-        folder = Path(tempfile.mkdtemp(prefix="job", dir=self.sandbox.folder))
+        folder = Path(tempfile.mkdtemp(prefix="job", dir=self.sandbox.jobs))
         try:
             jobs = [
                 self._task(folder, i, task, texts[name])
