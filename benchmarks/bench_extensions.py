@@ -7,7 +7,7 @@ benchmarks/bench_extensions.py --data FOLDER --model FOLDER --only penalties --p
 
 penalties: 32 graded pairs; smoothness on tokens, on sentence vectors, sampled on the head; proximal
 steps with four penalties. surgery:   32 rows of three tasks, a forward each; their sum, PCGrad,
-GradVac. ranking:   32 question pairs; the margin loss that chapter 25 puts on the same vectors,
+GradVac. ranking:   32 question pairs; the margin loss that chapter 16 puts on the same vectors,
 multiple negatives with duplicates masked. A step is forward, backward, clipping and AdamW. Batches
 are cut into tokens before; each round takes another one.
 """

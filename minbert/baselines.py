@@ -1,5 +1,5 @@
 """Bag-of-words baselines: IDF-weighted word overlap of two sentences, and TF-IDF with logistic
-regression. Chapter 17 explains them.
+regression. Chapter 12 explains them.
 """
 
 import math

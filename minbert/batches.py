@@ -1,5 +1,5 @@
 """Batches of pairs for training with in-batch negatives: no two pairs of a batch belong to one
-cluster of duplicates. Chapter 35 explains why.
+cluster of duplicates. Chapter 18 explains why.
 """
 
 __all__ = ["no_duplicate_batches", "pair_batches"]

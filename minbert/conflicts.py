@@ -1,7 +1,7 @@
-"""Measured gradient conflicts, and GradVac as a `backward` for training: what chapter 37 uses beside PCGrad.
+"""Measured gradient conflicts, and GradVac as a `backward` for training: what chapter 25 uses beside PCGrad.
 
 `conflict_summary` counts the conflicts in the records of a run, `draw_conflicts` draws them, and
-`GradVac` keeps one target cosine for each pair of tasks. Its step is `vaccine_weights` of chapter 37.
+`GradVac` keeps one target cosine for each pair of tasks. Its step is `vaccine_weights` of chapter 25.
 """
 
 __all__ = ["PairConflict", "conflict_summary", "draw_conflicts", "vaccine_weights", "GradVac"]

@@ -1,5 +1,5 @@
 """Evaluate a model on several tasks: results with intervals and baselines, prediction files, the
-worst mistakes, and two diagnostics for pair tasks. Chapter 17 explains the metrics and intervals.
+worst mistakes, and two diagnostics for pair tasks. Chapter 12 explains the metrics and intervals.
 """
 
 import copy

@@ -1,5 +1,5 @@
 """Multitask fine-tuning as a product: `fit` trains through the phases of a run, evaluates, keeps the
-best model, and resumes after an interruption. Chapter 22 teaches the loop and the sampling.
+best model, and resumes after an interruption. Chapter 13 teaches the loop and the sampling.
 """
 
 __all__ = [

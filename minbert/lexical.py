@@ -1,5 +1,5 @@
 """Surface properties of a similarity: how it depends on the frequency of words and on the edit
-distance of two sentences. Chapter 18 uses the edit distance.
+distance of two sentences. Chapter 14 uses the edit distance.
 """
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The previous iterate of a model in training: copies of its parameters, and the outputs they give.
 
-`PreviousIterate` notices when an optimizer step has been taken, keeps the copies that chapter 33
+`PreviousIterate` notices when an optimizer step has been taken, keeps the copies that chapter 24
 updates, runs the copied model on a batch, and can be saved and resumed.
 """
 

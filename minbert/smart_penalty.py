@@ -1,4 +1,4 @@
-"""SMART as a penalty for `fit`: the search of chapter 34 for any batch of a multitask model.
+"""SMART as a penalty for `fit`: the search of chapter 23 for any batch of a multitask model.
 
 `SmartPenalty` perturbs the word vectors or the sentence vectors of a task, in one of three variants:
 "paper" (Jiang et al.), "rescale" (the public code) and "printed" (Wu and Zhao). It repeats the

@@ -1,5 +1,5 @@
 """Evaluation on semantic textual similarity (STS): Spearman correlation of cosines and similarity
-scores on the seven public sets, and word overlap as a baseline. Chapter 18 explains the protocol.
+scores on the seven public sets, and word overlap as a baseline. Chapter 14 explains the protocol.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Batches of views, and the training loop around them. Chapter 26 explains the method."""
+"""Batches of views, and the training loop around them. Chapter 17 explains the method."""
 
 from __future__ import annotations
 

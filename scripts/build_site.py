@@ -49,7 +49,7 @@ def flow() -> str:
     pages = {
         chapter.page.partition("_")[2].partition("_")[2]: chapter.page
         for chapter in chapters()
-        if chapter.page[0].isdigit()
+        if chapter.name[0].isdigit()
     }
 
     def step(name):

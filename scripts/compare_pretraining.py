@@ -287,7 +287,7 @@ def table(out: Path) -> str:
 
 
 def store(out: Path, file: Path) -> None:
-    """Put what chapter 10 shows of all results into one file: recipe, price, scores, and the way
+    """Put what chapter 07 shows of all results into one file: recipe, price, scores, and the way
     there.
     """
     rows = [

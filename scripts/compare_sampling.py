@@ -1,9 +1,9 @@
 """Compare orders of the tasks for fine-tuning one encoder on three tasks, beside each task alone.
 
     python scripts/compare_sampling.py            # train what is not stored yet
-    python scripts/compare_sampling.py --join     # write the table that chapter 22 shows
+    python scripts/compare_sampling.py --join     # write the table that chapter 13 shows
 
-Every run of all tasks has 180 steps of 16 examples, as in chapter 22. A task alone is trained for 60
+Every run of all tasks has 180 steps of 16 examples, as in chapter 13. A task alone is trained for 60
 steps, and the sequential run trains one task after the other for 60 steps each, with the very
 batches of the round-robin run. All runs start from the same encoder and use the training loop of
 the chapter: one optimizer, one warm-up and decay, one learning rate, which was searched for none of

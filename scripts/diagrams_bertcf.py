@@ -1,4 +1,4 @@
-"""The diagram of chapter 30: the stages of BERT-CF, and which loss trains what."""
+"""The diagram of chapter 21: the stages of BERT-CF, and which loss trains what."""
 
 from drawing import SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapter 29: BERT-flow as a pipeline, and a flow with three levels."""
+"""The diagrams of chapter 20: BERT-flow as a pipeline, and a flow with three levels."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagram of chapter 33: one training step with a proximal penalty."""
+"""The diagram of chapter 24: one training step with a proximal penalty."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagram of chapter 09: moving the mean of the hidden states into the biases that read them."""
+"""The diagram of chapter 30: moving the mean of the hidden states into the biases that read them."""
 
 from drawing import SMALL, Drawing, box
 

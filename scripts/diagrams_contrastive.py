@@ -1,4 +1,4 @@
-"""The diagrams of chapter 25: the margin, the matrix of similarities, and Mirror-BERT's negatives."""
+"""The diagrams of chapter 16: the margin, the matrix of similarities, and Mirror-BERT's negatives."""
 
 from drawing import BODY, SMALL, Drawing
 

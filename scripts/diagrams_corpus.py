@@ -1,4 +1,4 @@
-"""The diagram of chapter 07: from text files to batches."""
+"""The diagram of chapter 28: from text files to batches."""
 
 from drawing import SMALL, Drawing
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapters 13 and 18: datasets, and the measurement of sentence embeddings."""
+"""The diagrams of chapters 09 and 14: datasets, and the measurement of sentence embeddings."""
 
 from drawing import BODY, SMALL, Drawing, box
 

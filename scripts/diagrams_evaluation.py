@@ -1,4 +1,4 @@
-"""The diagram of chapter 17: from predictions to the interval of a difference."""
+"""The diagram of chapter 12: from predictions to the interval of a difference."""
 
 from drawing import BODY, SMALL, Drawing, box
 

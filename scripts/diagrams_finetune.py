@@ -1,4 +1,4 @@
-"""The diagrams of chapter 22: one encoder for several tasks, passes over two tasks, and a run in
+"""The diagrams of chapter 13: one encoder for several tasks, passes over two tasks, and a run in
 phases.
 """
 

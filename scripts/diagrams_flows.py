@@ -1,4 +1,4 @@
-"""The diagrams of chapter 27: change of variables, one step of a flow, and a coupling layer."""
+"""The diagrams of chapter 19: change of variables, one step of a flow, and a coupling layer."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapters 14 and 16: losses and task heads."""
+"""The diagrams of chapters 10 and 11: losses and task heads."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagram of chapter 35: a batch of pairs, its score matrix, and two false negatives."""
+"""The diagram of chapter 18: a batch of pairs, its score matrix, and two false negatives."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapter 37: the projection of conflicting gradients, and PCGrad in a model."""
+"""The diagrams of chapter 25: the projection of conflicting gradients, and PCGrad in a model."""
 
 from drawing import BODY, SMALL, Drawing, box
 

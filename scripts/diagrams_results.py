@@ -1,4 +1,4 @@
-"""The diagrams of chapters 41 and 42: comparisons under equal conditions."""
+"""The diagrams of chapters 31 and 26: comparisons under equal conditions."""
 
 from drawing import SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapter 11: sentence embeddings, pooling, and the shared mean vector."""
+"""The diagrams of chapter 08: sentence embeddings, pooling, and the shared mean vector."""
 
 from drawing import BODY, SMALL, Drawing
 

@@ -1,4 +1,4 @@
-"""The diagram of chapter 26: a batch of two views on its way to the loss."""
+"""The diagram of chapter 17: a batch of two views on its way to the loss."""
 
 from drawing import BODY, SMALL, Drawing
 

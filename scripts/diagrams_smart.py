@@ -1,4 +1,4 @@
-"""The diagrams of chapter 34: the objective of SMART, and projected gradient ascent in a box."""
+"""The diagrams of chapter 23: the objective of SMART, and projected gradient ascent in a box."""
 
 from drawing import BODY, SMALL, Drawing, box
 

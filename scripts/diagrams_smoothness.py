@@ -1,4 +1,4 @@
-"""The diagrams of chapter 31: the penalty of SAIR, and projected gradient ascent in two balls."""
+"""The diagrams of chapter 22: the penalty of SAIR, and projected gradient ascent in two balls."""
 
 from drawing import BODY, SMALL, Drawing, box
 

@@ -1,4 +1,4 @@
-"""The diagrams of chapter 24: whitening in three steps, and three corrections of one form."""
+"""The diagrams of chapter 15: whitening in three steps, and three corrections of one form."""
 
 from math import sqrt
 

@@ -41,7 +41,7 @@ SETTINGS = {
 SHORT = ("ATen default, 2 threads", "ATen avx2, 1 thread")
 CORE = [
     f"tests/test_{name}.py" for name in ("attention", "training", "negatives", "optim", "simcse")
-] + ["nbs/4_robustness/35_negatives.ipynb"]
+] + ["nbs/3_embeddings/18_negatives.ipynb"]
 COMPARES = re.compile(r"assert_close|allclose|isclose|approx\(|assert [^\n]* [<>] ")
 # About commands, files, pages and graders: what these compare does not depend on the processor.
 COMMANDS = re.compile(

@@ -87,7 +87,7 @@ def read(page: str, question: str) -> Chapter:
 
 def book() -> list[Chapter]:
     """Give the numbered chapters."""
-    return [chapter for chapter in chapters() if chapter.page[0].isdigit()]
+    return [chapter for chapter in chapters() if chapter.name[0].isdigit()]
 
 
 def imported(chapter: Chapter) -> list[Chapter]:
@@ -379,7 +379,7 @@ def shown(chapter: Chapter, places: dict[str, str] | None = None) -> nbformat.No
                 cell.outputs = [nbformat.v4.new_output("display_data", data={"text/html": found})]
         if cell is not None:
             kept.append(cell)
-    if chapter.page[0].isdigit():  # the number, by which other chapters name it
+    if chapter.name[0].isdigit():  # the number, by which other chapters name it
         kept[0].source = kept[0].source.replace("# ", f"# {chapter.name[:2]} ", 1)
         kept.insert(1, new_markdown_cell(glance(chapter)))
     return nbformat.v4.new_notebook(cells=kept, metadata=chapter.notebook.metadata)

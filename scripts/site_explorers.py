@@ -187,7 +187,7 @@ def anisotropy_data() -> tuple[list[Control], dict]:
 
 
 def calibration_data() -> tuple[list[Control], dict]:
-    """Store the clouds of chapter 24: its names, and the sentences that it fits on."""
+    """Store the clouds of chapter 15: its names, and the sentences that it fits on."""
     from minbert.explorers.embedding_explorers import AnisotropyExplorer, other_captions
 
     encoders, pairs = models()
@@ -341,7 +341,7 @@ EXPLORERS = [
         "Which shape has the cloud of sentence vectors, and what changes when its longest directions are removed?",
         "Models and corrections of your own need a kernel.",
         data=anisotropy_data,
-        own={"3_embeddings/24_whitening": calibration_data},
+        own={"3_embeddings/15_whitening": calibration_data},
     ),
     Shown(
         "flow",

@@ -1,4 +1,4 @@
-"""What the map on the first page of the site shows: how the data flow, and the five parts."""
+"""What the map on the first page of the site shows: how the data flow, and the parts of the book."""
 
 FLOW = [
     ("text", "tokens"),
@@ -15,4 +15,5 @@ PARTS = {
     "3_embeddings": "3. Better embeddings",
     "4_robustness": "4. Robust training",
     "5_results": "5. Results",
+    "appendix": "Appendix",
 }

@@ -10,7 +10,7 @@ cosine of graded pairs, raw and whitened. All learn from train and answer dev. O
 probes one of three penalties) is chosen for each encoder and task on a fifth of TRAIN, held out and
 given back afterwards, because untrained weights may want another rate than pretrained ones; dev
 chooses nothing. Leaves FOLDER/ENCODER-MEASURE-TASK.json with the answer to every row of dev from
-every seed; what is there is not done again. Intervals are those of chapter 40, over rows and seeds
+every seed; what is there is not done again. Intervals are those of chapter 27, over rows and seeds
 together.
 """
 

@@ -54,7 +54,7 @@ CANDIDATES = {  # row -> learning rates, or inverse penalties, to choose from
     "random, frozen": (1e-3, 1e-2),
     "random, fine-tuned": (3e-4, 1e-3),
 }
-SUMMARY = ROOT / "minbert" / "assets" / "results" / "word-order.json"  # what chapter 22 shows
+SUMMARY = ROOT / "minbert" / "assets" / "results" / "word-order.json"  # what chapter 13 shows
 LENGTHS = (1, 7, 10, 15, 1000)  # words, the bounds of four groups of sentences
 SEEDLESS = ("bag of words", "bag of bigrams")  # logistic regression draws nothing at random
 
@@ -80,7 +80,7 @@ Outcome = tuple[list, np.ndarray]
 
 
 def bag_of_words(row: str, value: float, seed: int, search: bool, folder: Path) -> Outcome:
-    """Fit the baseline of chapter 17."""
+    """Fit the baseline of chapter 12."""
     data = splits()
     model = BagOfWords().fit(data["train"])
     dev = accuracy(model.predict(data["dev"]), data["dev"].labels)
@@ -253,7 +253,7 @@ def score(
     labels: list[int],  # (N,)
     deterministic: bool = False,  # True for a row of SEEDLESS
 ) -> Scored:
-    """Compute accuracies, on the test set and on bootstrap samples of its sentences (chapter 40).
+    """Compute accuracies, on the test set and on bootstrap samples of its sentences (chapter 27).
 
     A sample contains both forms of a sentence or neither, because their predictions are dependent.
     """
@@ -269,9 +269,9 @@ def score(
 
 REPORT = """# Word order
 
-Test accuracy on the bigram-shift task (chapters 13 and 17), which has {train:,} training examples,
+Test accuracy on the bigram-shift task (chapters 09 and 12), which has {train:,} training examples,
 {dev:,} validation examples (dev) and {test:,} test examples. The table gives the mean over the
-listed seeds and its 95% confidence interval over examples and seeds, computed as in chapter 40. A
+listed seeds and its 95% confidence interval over examples and seeds, computed as in chapter 27. A
 bootstrap sample contains both forms of a sentence or neither, because their predictions are
 dependent. The two bags use no random numbers; therefore each was trained once, and their intervals
 are over examples alone.

@@ -4,7 +4,7 @@ last layer.
 A mean of contexts knows that a guitar is an instrument, and blurs which words stood in the
 sentence. The embedding layer still has them, but a mean over it does not tell near words apart.
 Behind random directions and a ReLU they are further apart; whitening the mean of that, as chapter
-24 does, gives rare words their weight. Nothing is trained, no grade is read: `WordsBeside` is
+15 does, gives rare words their weight. Nothing is trained, no grade is read: `WordsBeside` is
 fitted in closed form on sentences that everybody has, the ones that the whitened controls are
 fitted on.
 """

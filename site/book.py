@@ -114,7 +114,7 @@ def link_terms(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def with_chapters(words: str, docname: str, numbered: dict[str, str]) -> list[nodes.Node]:
-    """Cut a text at "chapter 24" and "chapters 29 and 30", and link each number that is a chapter
+    """Cut a text at "chapter 15" and "chapters 20 and 21", and link each number that is a chapter
     of its own page; `numbered` holds the pages.
     """
     parts, done = [], 0

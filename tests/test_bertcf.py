@@ -1,4 +1,4 @@
-"""Chapter 30: what learns from which loss, and the encoder that comes out."""
+"""Chapter 21: what learns from which loss, and the encoder that comes out."""
 
 import copy
 from functools import partial

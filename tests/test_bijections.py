@@ -1,4 +1,4 @@
-"""Chapter 27: norm, permutation, matrix and coupling against normflows, autograd and their
+"""Chapter 19: norm, permutation, matrix and coupling against normflows, autograd and their
 definitions.
 """
 

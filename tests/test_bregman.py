@@ -1,4 +1,4 @@
-"""Chapter 33: which parameters the previous iterate has at each step, the gradient of the penalty, and what a
+"""Chapter 24: which parameters the previous iterate has at each step, the gradient of the penalty, and what a
 resumed run needs.
 """
 

@@ -1,4 +1,4 @@
-"""Chapter 25, losses: against loops and sentence-transformers, in values and gradients."""
+"""Chapter 16, losses: against loops and sentence-transformers, in values and gradients."""
 
 import math
 from functools import partial

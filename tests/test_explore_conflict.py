@@ -73,7 +73,7 @@ def test_the_steps_are_those_of_the_chapters():
 
 
 def test_of_two_tasks_pcgrad_harms_neither_and_gradvac_may_harm_the_longer_one():
-    """As chapter 37 says of a second gradient that is long and nearly opposite."""
+    """As chapter 25 says of a second gradient that is long and nearly opposite."""
     steps = mixtures(np.array([[1.0, 0.0], [-3.0, 0.3]]), 0.3)
     signs = {
         name: [float(np.sign(grad @ step)) for grad in ([1.0, 0.0], [-3.0, 0.3])]

@@ -1,4 +1,4 @@
-"""`explorers/smoothness`: the searches are those of chapters 31 and 34, the shares are those of the
+"""`explorers/smoothness`: the searches are those of chapters 22 and 23, the shares are those of the
 formula, and what is said is what was found.
 """
 
@@ -188,7 +188,7 @@ def test_the_words_are_those_of_smart(explorer):
     # and a ball has not
     assert found.lengths[:, 3].max() > 1.5
     assert found.together[2] > 100 * found.together[0] > 0 and found.together[3] > found.together[2]
-    # chapter 34: public code makes noise longer
+    # chapter 23: public code makes noise longer
     assert found.cosines[1] > 0.999 > 0.5 > found.cosines[2]
     assert len(attack_words(model, "task", "word " * 50, 1, size).tokens) == LONGEST
     first = attack_words(model, "task", TEXT, 1, size)

@@ -1,4 +1,4 @@
-"""Chapter 29: the flow against autograd, Standardize, Gaussians, and the libraries that read its
+"""Chapter 20: the flow against autograd, Standardize, Gaussians, and the libraries that read its
 folder.
 """
 

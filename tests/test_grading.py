@@ -46,7 +46,7 @@ from minbert.course.reports import (
 from minbert.course.sandbox import Limits
 
 VICTIM = exercise("attention.scores")
-GRADED = in_chapter("31_smoothness")
+GRADED = in_chapter("22_smoothness")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_scores_are_what_was_deserved(classroom, tmp_path):
         "--seconds",
         "4",
         "--chapter",
-        "31_smoothness",
+        "22_smoothness",
         "--csv",
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -621,7 +621,7 @@ def test_a_stray_notebook_or_one_folder_more_hides_no_workspace(tmp_path):
     )
     (tmp_path / "stray" / "Untitled.ipynb").write_text('{"cells": []}')
     assert plan(read_submission("stray", tmp_path / "stray"), VICTIM).status == "written"
-    chapter(exercise("metrics.auc"), "", tmp_path / "stray" / "17_evaluation.ipynb")
+    chapter(exercise("metrics.auc"), "", tmp_path / "stray" / "12_evaluation.ipynb")
     assert (
         "my-bert-main/my-bert/nbs/1_bert/02_attention.ipynb: deeper than other chapters, not read"
         in str(read_submission("stray", tmp_path / "stray").problems)
@@ -652,7 +652,7 @@ def test_an_unreadable_scratch_notebook_is_no_reason_for_missing_chapters(tmp_pa
     missing = plan(read, exercise("metrics.auc"))
     assert (missing.status, missing.reason) == (
         "not attempted",
-        "no chapter 2_finetuning/17_evaluation",
+        "no chapter 2_finetuning/12_evaluation",
     ) and "scratch.ipynb" in read.problems
 
 

@@ -1,4 +1,4 @@
-"""Chapter 23: frequency bands and edit distance, against brute force and rapidfuzz."""
+"""Chapter 14: frequency bands and edit distance, against brute force and rapidfuzz."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Chapter 35: the loss against loops and sentence-transformers, clusters against a slow closure,
+"""Chapter 18: the loss against loops and sentence-transformers, clusters against a slow closure,
 collisions by counting, and batches without duplicates.
 """
 

@@ -207,7 +207,7 @@ def test_every_numeric_file_is_found():
     assert {
         "tests/test_attention.py",
         "tests/test_finetune.py",
-        "nbs/4_robustness/35_negatives.ipynb",
-        "nbs/2_finetuning/22_finetune.ipynb",
+        "nbs/3_embeddings/18_negatives.ipynb",
+        "nbs/2_finetuning/13_finetune.ipynb",
     } <= set(files)
     assert set(processors.CORE) <= set(files) and set(processors.SHORT) <= set(processors.SETTINGS)

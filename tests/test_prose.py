@@ -25,22 +25,22 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
     "06_training": dict.fromkeys(
         ("0.60", "0.62", "0.66", "0.69", "0.53", "2.10", "2.09"), "an example in an exercise"
     ),
-    "17_evaluation": {
+    "12_evaluation": {
         "0.625": SUM,
         "0.681": SUM,
         "4.30": "Student's t distribution",
         "2.26": "Student's t distribution",
         "0.53": "an example in a question",
     },
-    "22_finetune": dict.fromkeys(("0.046", "0.100", "0.110"), SUM),
-    "11_sentence": {"0.026": SUM, "0.98": "an output of chapter 09, named beside it"},
-    "13_data": {"0.66": "an example in a question"},
-    "16_heads": {"0.455": PAPER, "0.141": SUM},
-    "18_similarity": dict.fromkeys(
+    "13_finetune": dict.fromkeys(("0.046", "0.100", "0.110"), SUM),
+    "08_sentence": {"0.026": SUM, "0.98": "an output of chapter 30, named beside it"},
+    "09_data": {"0.66": "an example in a question"},
+    "11_heads": {"0.455": PAPER, "0.141": SUM},
+    "14_similarity": dict.fromkeys(
         "0.246 0.388 0.464 0.505 0.538 0.548 0.551 0.580 0.584 0.597 0.611 0.613 0.632 0.637 0.683 0.707".split(),
         PAPER,
     ),
-    "24_whitening": {
+    "15_whitening": {
         **dict.fromkeys(
             "0.003 0.032 0.033 0.036 0.045 0.054 0.071".split(),
             "stored predictions in results/recipes, compared by minbert.papers.report",
@@ -48,34 +48,34 @@ ELSEWHERE = {  # chapter -> number -> where it comes from
         **dict.fromkeys("0.055 0.131 0.473 0.604 0.637 0.676 0.750 0.766".split(), PAPER),
         **dict.fromkeys("0.062".split(), SUM),
     },
-    "25_contrastive": {
-        "0.729": "chapter 41",
+    "16_contrastive": {
+        "0.729": "chapter 31",
         "0.125": SUM,
     },
-    "26_simcse": {
+    "17_simcse": {
         **dict.fromkeys("0.514 0.736 0.745".split(), PAPER),
-        "0.729": "chapter 41",
+        "0.729": "chapter 31",
     },
-    "29_flow": {
+    "20_bertflow": {
         **dict.fromkeys("0.225 0.183".split(), SUM),
         **dict.fromkeys("0.15 0.692".split(), PAPER),
     },
-    "30_bertcf": dict.fromkeys("0.514 0.517 0.629 0.736 0.739 0.745 0.746".split(), PAPER),
-    "33_bregman": dict.fromkeys("0.077 0.635 0.712 0.892 0.909 0.915 0.929".split(), PAPER),
-    "34_smart": {
+    "21_bertcf": dict.fromkeys("0.514 0.517 0.629 0.736 0.739 0.745 0.746".split(), PAPER),
+    "24_bregman": dict.fromkeys("0.077 0.635 0.712 0.892 0.909 0.915 0.929".split(), PAPER),
+    "23_smart": {
         **dict.fromkeys(
             "0.006 0.027 0.034 0.087 0.635 0.712 0.892 0.909 0.915 0.929".split(), PAPER
         ),
         **dict.fromkeys(("0.527", "0.673", "0.830", "0.823"), "the same cells with seed=1"),
         **dict.fromkeys(("0.038", "0.078"), "the same cells with steps=120"),
     },
-    "35_negatives": {
+    "18_negatives": {
         **dict.fromkeys(("0.473", "0.770"), PAPER),
-        **dict.fromkeys(("0.156", "0.088", "0.224"), "the table of chapter 41"),
-        **dict.fromkeys(("0.032", "0.058"), "the table of chapter 42"),
+        **dict.fromkeys(("0.156", "0.088", "0.224"), "the table of chapter 31"),
+        **dict.fromkeys(("0.032", "0.058"), "the table of chapter 26"),
         "0.117": SUM,
     },
-    "37_pcgrad": {
+    "25_pcgrad": {
         **dict.fromkeys("0.334 0.502 0.503 0.510 0.511 0.519 0.673".split(), PAPER),
         **dict.fromkeys(("0.170",), SUM),
     },
@@ -181,10 +181,10 @@ def test_a_number_from_nowhere_is_found():
 
 REWRITTEN = (
     "00_hello 01_tokens 02_attention 03_embedding 04_encoder 05_optim 06_training "
-    "07_corpus 08_muon 09_center 10_pretrain 11_sentence 13_data 14_losses 16_heads "
-    "17_evaluation 18_similarity 22_finetune 24_whitening 25_contrastive 26_simcse 27_flows 29_flow "
-    "30_bertcf 31_smoothness 33_bregman 34_smart 35_negatives 37_pcgrad 39_synthetic "
-    "40_significance 41_bertcf_results 42_multitask"
+    "28_corpus 29_muon 30_center 07_pretrain 08_sentence 09_data 10_losses 11_heads "
+    "12_evaluation 14_similarity 13_finetune 15_whitening 16_contrastive 17_simcse 19_flows 20_bertflow "
+    "21_bertcf 22_smoothness 24_bregman 23_smart 18_negatives 25_pcgrad 32_synthetic "
+    "27_replication 31_bertcf_results 26_ablations"
 ).split()
 
 

@@ -36,10 +36,7 @@ FLOORS = {
     "cli": 6,
 }
 
-
-# until the chapters are numbered anew: merged into others
-FREE_NUMBERS = {12, 15, 19, 20, 21, 23, 28, 32, 36, 38}
-# beside the chapters: what chapters 07, 17, 18, 22, 31, 33, 34, 35, 37 and 39 use
+# beside the chapters, which use them
 HAND_WRITTEN = {
     "baselines",
     "batches",
@@ -177,11 +174,10 @@ def test_every_notebook_is_on_the_map():
 
 
 def test_reading_order_is_file_order():
-    """The book has parts, and its chapters numbers without a gap but those that are free."""
+    """The book has five parts and an appendix, and its chapters numbers without a gap."""
     chapters = [p.relative_to(ROOT / "nbs").as_posix() for p in NOTEBOOKS if p.name[0].isdigit()]
-    numbers = [n for n in range(len(chapters) + len(FREE_NUMBERS)) if n not in FREE_NUMBERS]
-    assert [int(name.partition("/")[2][:2]) for name in chapters] == numbers
-    assert sorted({name[0] for name in chapters}) == ["1", "2", "3", "4", "5"]
+    assert [int(name.partition("/")[2][:2]) for name in chapters] == list(range(len(chapters)))
+    assert sorted({name[0] for name in chapters}) == ["1", "2", "3", "4", "5", "a"]
 
 
 @pytest.mark.parametrize("script", ["build_readme.py"])

@@ -1256,7 +1256,7 @@ def test_a_stage_of_other_settings_is_refused(tmp_path):
 
 @pytest.mark.parametrize("scale", ("micro", "minilm"))
 def test_the_record_is_that_of_the_stored_runs(scale):
-    """What chapter 40 and the site show has a result for each recipe and seed, and leaves none out."""
+    """What chapter 27 and the site show has a result for each recipe and seed, and leaves none out."""
     root = Path(__file__).resolve().parent.parent
     record = json.loads(
         (root / "minbert" / "assets" / "results" / f"recipes-{scale}.json").read_text(

@@ -1,4 +1,4 @@
-"""Chapter 11: poolings, the safe cosine and the encoder, against loops, torch, transformers and
+"""Chapter 08: poolings, the safe cosine and the encoder, against loops, torch, transformers and
 sentence-transformers.
 """
 

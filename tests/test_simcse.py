@@ -1,4 +1,4 @@
-"""Chapter 26: views, chunks, processes and the training around them."""
+"""Chapter 17: views, chunks, processes and the training around them."""
 
 import copy
 import math

@@ -326,15 +326,15 @@ def test_explorers_are_found_in_their_chapters():
         for html in cells.values()
     }
     assert found >= {
-        ("3_embeddings/25_contrastive", "cosine"),
-        ("3_embeddings/24_whitening", "anisotropy-24"),
-        ("3_embeddings/29_flow", "flow"),
-        ("4_robustness/37_pcgrad", "conflict"),
+        ("3_embeddings/16_contrastive", "cosine"),
+        ("3_embeddings/15_whitening", "anisotropy-15"),
+        ("3_embeddings/20_bertflow", "flow"),
+        ("4_robustness/25_pcgrad", "conflict"),
         ("1_bert/02_attention", "attention"),
-        ("1_bert/10_pretrain", "maskedword"),
-        ("4_robustness/35_negatives", "temperature"),
-        ("4_robustness/31_smoothness", "smoothness"),
-        ("4_robustness/34_smart", "smoothness"),
+        ("1_bert/07_pretrain", "maskedword"),
+        ("3_embeddings/18_negatives", "temperature"),
+        ("4_robustness/22_smoothness", "smoothness"),
+        ("4_robustness/23_smart", "smoothness"),
     }
 
 
@@ -520,7 +520,7 @@ def test_search_works_from_disk(site, browser):
     page = browser.new_page()
     page.goto((site / "search.html").as_uri() + "?q=whitening")
     page.wait_for_selector("#search-results li a", timeout=20000)
-    assert "24_whitening" in " ".join(
+    assert "15_whitening" in " ".join(
         a.get_attribute("href") for a in page.query_selector_all("#search-results li a")
     )
     page.close()
@@ -644,7 +644,7 @@ def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
         for output in cell.get("outputs", ())
         if "untrained, whitened: Spearman" in output.get("text", "")
     )
-    page = opened("3_embeddings/24_whitening")
+    page = opened("3_embeddings/15_whitening")
     assert moved(page, "state", lambda knob: knob.select_option("whitened")).split(
         "\n"
     ) == printed.strip().split("\n")
@@ -655,7 +655,7 @@ def test_gradients_on_the_page_are_those_of_the_package(opened):
     """The page computes what the Python explorer says, to the last printed digit."""
     from minbert.explorers.conflict import ConflictExplorer
 
-    page, explorer = opened("4_robustness/37_pcgrad"), ConflictExplorer()
+    page, explorer = opened("4_robustness/25_pcgrad"), ConflictExplorer()
     moved(page, "second gradient", lambda knob: [knob.press("ArrowDown") for _ in range(5)])
     assert "three" not in moved(page, "tasks", lambda knob: knob.select_option("three"))
     settings = [
@@ -681,7 +681,7 @@ def test_gradients_on_the_page_are_those_of_the_package(opened):
 
 @pytest.mark.browser
 def test_drawn_frames_follow_the_controls(opened):
-    page = opened("3_embeddings/29_flow")
+    page = opened("3_embeddings/20_bertflow")
     assert "rings, flow after 600 steps" in moved(
         page, "data", lambda knob: knob.select_option("rings")
     )
@@ -708,7 +708,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
     # The place that is hidden stays hidden in another sentence. (With none hidden, all sentences
     # share a picture.)
     (
-        "1_bert/10_pretrain",
+        "1_bert/07_pretrain",
         [
             ("river", None, "Hidden: “river”"),
             ("sea", None, "Hidden: “sea”"),
@@ -719,7 +719,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_robustness/35_negatives",
+        "3_embeddings/18_negatives",
         [
             ("temperature", "0.01", "Temperature 0.01, 12 pairs"),
             ("leave repeats out", " ", "left out:"),
@@ -728,7 +728,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_robustness/31_smoothness",
+        "4_robustness/22_smoothness",
         [
             ("width", "768", "In 768 dimensions"),
             ("radius", "0.5", "The worst step of length 0.5"),
@@ -738,7 +738,7 @@ MOVES = [  # page, [(label, what to do, what the words then say)]
         ],
     ),
     (
-        "4_robustness/34_smart",
+        "4_robustness/23_smart",
         [("view", "words", "K = 1"), ("head", "penalty, weight 0.1", "K = 1")],
     ),
     ("explorers/attention", [("view", "a sentence", "Layer 1, head 1")]),
@@ -899,7 +899,7 @@ def test_paper_shows_long_lines_and_what_is_folded(site, browser):
 @pytest.mark.browser
 def test_three_panels_can_be_read_on_a_phone(site, browser):
     page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.goto((site / "2_finetuning" / "18_similarity.html").as_uri())
+    page.goto((site / "2_finetuning" / "14_similarity.html").as_uri())
     box = page.locator(".wide-picture").first
     assert box.locator("img").bounding_box()["width"] > 700
     assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 390")

@@ -1,4 +1,4 @@
-"""Chapter 34 and its penalty for `fit`: three searches for the worst small change, on words and on
+"""Chapter 23 and its penalty for `fit`: three searches for the worst small change, on words and on
 sentence vectors.
 """
 

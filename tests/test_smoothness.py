@@ -1,4 +1,4 @@
-"""Chapter 31: the distance between predictions, penalties beside a loss, and adversarial
+"""Chapter 22: the distance between predictions, penalties beside a loss, and adversarial
 perturbations of the input of a head.
 """
 

@@ -13,7 +13,7 @@ from stored import how_to_restore, notebooks_that_were_run, was_run
 
 ROOT = Path(__file__).resolve().parent.parent
 # its explorer stored a picture, and 48 minutes later a test said `assert 5 == 6`
-CHAPTER = "3_embeddings/25_contrastive.ipynb"
+CHAPTER = "3_embeddings/16_contrastive.ipynb"
 
 
 def run_in_jupyter(file: Path) -> None:

@@ -843,8 +843,8 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     mine, touched
 ):
     editions = packaged_editions()
-    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/42_multitask.ipynb")
-    file = mine / "nbs" / "5_results/42_multitask.ipynb"
+    editions["1_bert/02z_news.ipynb"] = editions.pop("5_results/26_ablations.ipynb")
+    file = mine / "nbs" / "5_results/26_ablations.ipynb"
     notebook = read_learner_notebook(file)
     notebook.cells[0].source += "\n\nMy thoughts" * touched
     notebook.cells[-1].metadata["tags"] = ["seen"]  # no writing
@@ -857,22 +857,22 @@ def test_a_chapter_that_is_dropped_stays_if_somebody_wrote_in_it_and_a_new_one_a
     )
     assert (
         file.is_file() == touched
-        and any("5_results/42_multitask.ipynb" in why for why in report.left) == touched
+        and any("5_results/26_ablations.ipynb" in why for why in report.left) == touched
     )
-    assert touched or (report.backup / "5_results/42_multitask.ipynb").read_bytes() == old
+    assert touched or (report.backup / "5_results/26_ablations.ipynb").read_bytes() == old
     assert update_workspace(mine, editions).left == ()
 
 
 def test_an_update_says_what_is_gone_and_what_was_left(mine):
     editions = packaged_editions()
-    del editions["5_results/42_multitask.ipynb"]
+    del editions["5_results/26_ablations.ipynb"]
     (mine / "nbs" / "1_bert/03_embedding.ipynb").write_text("{")
     editions["1_bert/03_embedding.ipynb"] += "\n"
     report = update_workspace(mine, editions)
     said = str(report)
     assert not report.changed and "Nothing to change" not in said and str(report.backup) in said
     for line in (
-        "taken away: 5_results/42_multitask.ipynb",
+        "taken away: 5_results/26_ablations.ipynb",
         "left alone: ",
     ):
         assert f"\n{line}" in said

@@ -1,4 +1,4 @@
-"""Chapter 24, first half: calibrations against numpy, scikit-learn and their definitions."""
+"""Chapter 15, first half: calibrations against numpy, scikit-learn and their definitions."""
 
 import math
 

@@ -614,7 +614,7 @@ def extensions(
     penalties: list[str],  # smart, proximal
     seed: int,  # of their draws
 ) -> dict:  # arguments of minbert.finetune.fit
-    """Build what part 4 adds to a run: smoothness as in chapter 42, the rest with its defaults.
+    """Build what part 4 adds to a run: smoothness as in chapter 26, the rest with its defaults.
     Raises ValueError for another name.
     """
     from minbert.bregman import BregmanProximal
@@ -749,7 +749,7 @@ def train(
     penalties: Annotated[
         list[str],
         typer.Option(
-            "--penalties", help="smart, proximal; for what they do see chapters 34 and 33."
+            "--penalties", help="smart, proximal; for what they do see chapters 23 and 24."
         ),
     ] = (),
     bf16: Annotated[
@@ -1081,7 +1081,7 @@ def contrast(
         bool,
         typer.Option(
             "--whiten",
-            help="Whiten the vectors afterwards, by those of this text (chapter 24); wants some thousands of sentences.",
+            help="Whiten the vectors afterwards, by those of this text (chapter 15); wants some thousands of sentences.",
         ),
     ] = False,
     bf16: Annotated[

@@ -104,7 +104,7 @@ def further(
 
 
 def plan(
-    corpus: str | Path,  # folder of text, as in chapter 07
+    corpus: str | Path,  # folder of text, as in chapter 28
     folder: str | Path,  # the run's folder
     name_or_folder: str | Path | None = None,  # of the model that reads on; None: the embedded one
     # over the text, unless `total_steps` is among the settings

@@ -54,7 +54,7 @@ class ContrastConfig:
     weight_decay: float = 0.01  # BERT release
     precision: str = "fp32"  # or "bf16"
     save_every: int = 200  # steps between two checkpoints
-    # put a whitening (chapter 24), fitted on all rows, behind the trained encoder
+    # put a whitening (chapter 15), fitted on all rows, behind the trained encoder
     whiten: bool = False
     seed: int = 11711  # course default
 

@@ -274,7 +274,7 @@ def build_heads(
     width: int,  # of the sentence vectors
     train_sets: Mapping[str, Dataset],  # task -> train split
 ) -> dict[str, Head]:  # task -> new head
-    """Give each task its usual head (chapter 16), and one of one's own that of its kind."""
+    """Give each task its usual head (chapter 11), and one of one's own that of its kind."""
     own = {
         "sentiment": lambda data: LinearHead(width, len(data.classes)),
         "nli": lambda data: ConcatDiff(width, len(data.classes), "classes"),

@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
 
     metric: str  # "accuracy" or "Pearson"
     # always the most frequent class of train; NaN for grades: a constant has no correlation
-    # (chapter 17)
+    # (chapter 12)
     constant: float
     bag: float  # a bag of words that learned from the same rows
     before: float  # the model, its heads untrained

@@ -73,7 +73,7 @@ def against_words(
     dev: Dataset,  # labelled
     most: int = 20000,  # rows that the bag learns from; more would cost it minutes
 ) -> str:  # a line
-    """Hold a model against the bag of words of chapter 17, on the same rows of dev."""
+    """Hold a model against the bag of words of chapter 12, on the same rows of dev."""
     rows = train.draw(most, torch.Generator().manual_seed(11711))
     try:
         bag = BagOfWords().fit(rows).predict(dev)

@@ -1,7 +1,7 @@
 """Pretraining as a program: the settings of a run, batches made ahead by other processes, a
 vocabulary and a tokenized corpus on disk, checkpoints, and resuming after an interruption.
 
-What is trained, and by which loss, is the subject of chapter 10.
+What is trained, and by which loss, is the subject of chapter 07.
 """
 
 __all__ = [
@@ -69,13 +69,13 @@ class PretrainConfig:
     total_steps: int = 4200  # optimizer steps
     tokens_per_step: int = 4096  # real tokens
     lr: float = 2e-3  # AdamW's, for tables, norms and biases
-    # Muon's, for the matrices of layers and head, see chapter 08; 0: AdamW updates them as well
+    # Muon's, for the matrices of layers and head, see chapter 29; 0: AdamW updates them as well
     matrix_lr: float = 0.01
     warmup_steps: int = 100
     decay_share: float = 0.4  # fraction of the run in which the learning rate decays to 0
     weight_decay: float = 0.01  # BERT, appendix A.2
     mask_rate: float = 0.30  # BERT, section 3.1, has 0.15
-    alike: int = 16  # batches whose sequences are sorted by length together, see chapter 07
+    alike: int = 16  # batches whose sequences are sorted by length together, see chapter 28
     precision: str = "bf16"  # where the device has it; or "fp32"
     seed: int = 11711
     save_every: int = 500  # steps between checkpoints and held-out measurements
@@ -185,7 +185,7 @@ def packed_mlm_loss(
     batch: MlmBatch,
     packed: bool = True,  # no work on padding
 ) -> Tensor:  # () float32, in nats
-    """Compute what `mlm_loss` of chapter 10 computes, without work on padding, and without waiting
+    """Compute what `mlm_loss` of chapter 07 computes, without work on padding, and without waiting
     for the GPU to count the chosen positions.
     """
     bert, head = model["bert"], model["head"]
@@ -250,7 +250,7 @@ def _fresh(config):
 
 
 def _save_centered(model, data, pad_id, folder):
-    """Save a centered copy (chapter 09); the run continues with the model as it is."""
+    """Save a centered copy (chapter 30); the run continues with the model as it is."""
     bert, head = copy.deepcopy(model).values()
     shown = np.array_split(np.arange(min(2048, len(data.lengths))), 64)
     center(

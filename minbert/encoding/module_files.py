@@ -36,7 +36,7 @@ from .transformer_folder import model_folder
 def write_modules(
     folder: str | Path,  # holds the saved transformer already
     model: nn.Module,  # its `BertModel`
-    pooling: str | nn.Module,  # a pooling of chapter 11, or a module that writes its own steps
+    pooling: str | nn.Module,  # a pooling of chapter 08, or a module that writes its own steps
     layers: Sequence[int],  # the hidden states it reads; two of them are averaged
     max_length: int,  # [tokens] longer sentences are cut
     extra: Sequence[tuple] = (),  # more steps: (class path, folder), written by the caller

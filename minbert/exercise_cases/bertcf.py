@@ -1,4 +1,4 @@
-"""Exercise cases of chapters 29 and 30: the loss and the model of BERT-CF."""
+"""Exercise cases of chapters 20 and 21: the loss and the model of BERT-CF."""
 
 import math
 import types

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 27: ActNorm, permutations, and invertible linear layers."""
+"""Exercise cases of chapter 19: ActNorm, permutations, and invertible linear layers."""
 
 import math
 

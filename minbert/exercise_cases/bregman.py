@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 33: Bregman proximal point optimization."""
+"""Exercise cases of chapter 24: Bregman proximal point optimization."""
 
 import torch
 from torch import nn

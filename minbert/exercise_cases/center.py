@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 09: subtracting the mean of the hidden states."""
+"""Exercise cases of chapter 30: subtracting the mean of the hidden states."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 25: margin loss, InfoNCE, and the Mirror-BERT loss."""
+"""Exercise cases of chapter 16: margin loss, InfoNCE, and the Mirror-BERT loss."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 07: batches of equal token counts."""
+"""Exercise cases of chapter 28: batches of equal token counts."""
 
 import numpy as np
 import torch

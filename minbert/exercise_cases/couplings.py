@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 27: additive and affine coupling layers."""
+"""Exercise cases of chapter 19: additive and affine coupling layers."""
 
 import torch
 from torch import nn

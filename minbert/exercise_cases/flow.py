@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 29: a normalizing flow, its inverse, samples, and the likelihood."""
+"""Exercise cases of chapter 20: a normalizing flow, its inverse, samples, and the likelihood."""
 
 import torch
 from torch.autograd.functional import jacobian

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 18: mean cosine, alignment, uniformity, and IsoScore."""
+"""Exercise cases of chapter 14: mean cosine, alignment, uniformity, and IsoScore."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""Exercise cases of chapters 14 and 16: task heads."""
+"""Exercise cases of chapters 10 and 11: task heads."""
 
 import types
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 14: losses for classification, pairs and similarity."""
+"""Exercise cases of chapter 10: losses for classification, pairs and similarity."""
 
 import math
 

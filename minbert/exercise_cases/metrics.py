@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 17: Pearson's and Spearman's correlation, ranks, and AUC."""
+"""Exercise cases of chapter 12: Pearson's and Spearman's correlation, ranks, and AUC."""
 
 import math
 import warnings

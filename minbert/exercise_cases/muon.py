@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 08: orthogonalization by the Newton-Schulz iteration."""
+"""Exercise cases of chapter 29: orthogonalization by the Newton-Schulz iteration."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 35: the multiple negatives ranking loss, clusters of duplicates."""
+"""Exercise cases of chapter 18: the multiple negatives ranking loss, clusters of duplicates."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 37: PCGrad and GradVac."""
+"""Exercise cases of chapter 25: PCGrad and GradVac."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 10: masking, the loss of masked language modelling, sentence pairs."""
+"""Exercise cases of chapter 07: masking, the loss of masked language modelling, sentence pairs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 22: sampling strategies for several tasks."""
+"""Exercise cases of chapter 13: sampling strategies for several tasks."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 11: pooling and unit vectors."""
+"""Exercise cases of chapter 08: pooling and unit vectors."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 26: contrastive training with two views."""
+"""Exercise cases of chapter 17: contrastive training with two views."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 34: the adversarial regularization of SMART."""
+"""Exercise cases of chapter 23: the adversarial regularization of SMART."""
 
 import torch
 

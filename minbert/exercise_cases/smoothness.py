@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 31: divergences and adversarial perturbations."""
+"""Exercise cases of chapter 22: divergences and adversarial perturbations."""
 
 import math
 

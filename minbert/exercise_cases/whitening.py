@@ -1,4 +1,4 @@
-"""Exercise cases of chapter 24: standardization, nulling top components, and whitening."""
+"""Exercise cases of chapter 15: standardization, nulling top components, and whitening."""
 
 import torch
 

@@ -97,11 +97,11 @@ def climb(
     start: Tensor,  # (w,) inside the ball
     radius: float,  # of the ball
     steps: int = STEPS,  # of the ascent
-    stride: float = 4.0,  # of a step, in radii; chapter 31 takes 4
+    stride: float = 4.0,  # of a step, in radii; chapter 22 takes 4
     distance: Callable | None = None,  # None: for classes
 ) -> Climb:
     """Follow the gradient of the answer's move, come back into the ball, repeat: the loop of
-    chapter 31, with its way.
+    chapter 22, with its way.
 
     Paper: Jiang et al. (2020), equation 2, by projected ascent.
     """
@@ -126,7 +126,7 @@ def best_point(
     rows: Tensor,  # (k, D) of the basis, k = min(width, D)
     points: Tensor,  # (n, width)
 ) -> tuple[Tensor, float]:  # (width,) the point that moves the answer most, and its move
-    """Try all points, with `worst_shifts` of chapter 31."""
+    """Try all points, with `worst_shifts` of chapter 22."""
     shifts, distance = points[:, : len(rows)] @ rows, output_distance(head)
     (found,) = worst_shifts(head, (x[None],), (shifts,), distance)
     place = (shifts - found).square().sum(1).argmin()
@@ -156,7 +156,7 @@ def attack_words(
     # what fewer steps of the same size found, to go on from; None: from the noise
     before: Words | None = None,
 ) -> Words:
-    """Search with `smart_loss` (chapter 34) round the words of a sentence, and try each word's
+    """Search with `smart_loss` (chapter 23) round the words of a sentence, and try each word's
     change alone.
 
     "noise": a random corner of the box |d| <= size. "rescale": public code, scaled to that size.
@@ -229,7 +229,7 @@ def attack_words(
 
 @torch.enable_grad()  # whoever asks may not want gradients
 def _train(x, y, classes, weight=0.0, epochs=40):
-    """Train a linear head on vectors, with or without the penalty of chapter 31."""
+    """Train a linear head on vectors, with or without the penalty of chapter 22."""
     with torch.random.fork_rng(devices=[]):  # whoever looks keeps his own draws
         torch.manual_seed(0)
         head, g = LinearHead(x.shape[1], classes, dropout=0.0), torch.Generator().manual_seed(0)
@@ -252,7 +252,7 @@ class SmoothnessExplorer(Explorer):
     and changed words.
 
     Views: a slice through a sentence's vector; with an encoder of this package, the words. Without
-    heads two are trained on reviews, the second with the penalty of chapter 31. Raises ValueError
+    heads two are trained on reviews, the second with the penalty of chapter 22. Raises ValueError
     for heads that are not of one sentence and of classes, or of another width.
     """
 

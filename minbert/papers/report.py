@@ -249,7 +249,7 @@ def _out_of_reach(scale: str) -> list[dict]:
 
 
 def as_json(report: Report, scale: str) -> dict:
-    """Give the report as plain values, which the site, chapter 40 and the commands show."""
+    """Give the report as plain values, which the site, chapter 27 and the commands show."""
     cells = [
         {
             "paper": x.paper,

@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def bounds(one: Scored, other: Scored | None = None) -> Interval:
-    """Give the interval of chapter 40; its ends are NaN where nothing is known about the error.
+    """Give the interval of chapter 27; its ends are NaN where nothing is known about the error.
 
     That is so for a plain number, which has no examples to sample, with one seed or where no seed
     changes it; and where a few seeds scored the same by chance. Equal predictions are no chance.

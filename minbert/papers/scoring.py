@@ -1,6 +1,6 @@
 """Scores of stored predictions: on the examples as they are, and on bootstrap samples of them.
 
-`draw_scores` of chapter 40 calls a metric once for each sample. Here all samples of a metric are
+`draw_scores` of chapter 27 calls a metric once for each sample. Here all samples of a metric are
 scored together, from how often each example was drawn; the values are the same.
 """
 

@@ -1234,18 +1234,18 @@ SMALLER = {
     **{
         name: [REAL]
         for name in (
-            "22_finetune",
-            "26_simcse",
-            "29_flow",
-            "30_bertcf",
-            "31_smoothness",
-            "33_bregman",
-            "34_smart",
-            "35_negatives",
-            "37_pcgrad",
-            "39_synthetic",
-            "41_bertcf_results",
-            "42_multitask",
+            "13_finetune",
+            "17_simcse",
+            "20_bertflow",
+            "21_bertcf",
+            "22_smoothness",
+            "24_bregman",
+            "23_smart",
+            "18_negatives",
+            "25_pcgrad",
+            "32_synthetic",
+            "31_bertcf_results",
+            "26_ablations",
         )
     },
 }
