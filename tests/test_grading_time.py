@@ -267,7 +267,7 @@ def test_attempts_are_flagged_and_cost_the_neighbour_nothing(tmp_path):
         "a text that lies": "open",
         "kills": "os.kill",
         "network": "socket.",
-        "other submissions": "os.",
+        "reference by path": "open",
     }
     assert set(kinds) < set(ATTACKS)
     for kind in kinds:

@@ -86,22 +86,32 @@ print(int(lines["CapEff"], 16), int(lines["CapPrm"], 16), lines["NoNewPrivs"])
 
 def test_suspicious_events_are_reported_and_others_not(tmp_path):
     secret = tmp_path / "secrets"
-    secret.mkdir(), (secret / "secret").write_text("42")
+    secret.mkdir(), (secret / "secret").write_text("42"), (tmp_path / "own").mkdir()
     program = f"""
 import ctypes, os, socket, torch
 from minbert.course.isolation import report_attempts
 heard, tell = os.pipe()
-report_attempts(tell, [{str(secret)!r}])
+report_attempts(tell, {str(tmp_path / "own")!r}, [{str(secret)!r}])
 torch.ones(2, requires_grad=True).sum().backward()
 ctypes.cast(0, ctypes.c_void_p)
 open({__file__!r}).read()
+os.chdir({str(tmp_path / "own")!r})
+os.mkdir("mine"), os.rename("mine", "yours"), os.rmdir("yours"), os.listdir(".")
 open({str(secret)!r} + "/secret").read()
+os.listdir({str(tmp_path)!r})
+os.remove({str(secret)!r} + "/secret")
 try: os.kill(2**22 + 1, 0)
 except OSError: pass
 socket.socket().close()
 print(*os.read(heard, 1000).decode().split())
 """
-    assert said(START + program) == ["open", "os.kill", "socket.__new__"]
+    assert said(START + program) == [
+        "open",
+        "os.listdir",
+        "os.remove",
+        "os.kill",
+        "socket.__new__",
+    ]
 
 
 @pytest.mark.skipif(

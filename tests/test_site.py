@@ -637,7 +637,7 @@ def test_cosines_and_clouds_move_without_a_kernel(opened):
 
 @pytest.mark.browser
 def test_the_clouds_of_a_chapter_have_the_numbers_that_it_prints(opened):
-    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "24 whitening")
+    (chapter,) = (chapter for chapter in site_chapters.book() if chapter.name == "15 whitening")
     (printed,) = (
         output.text
         for cell in chapter.notebook.cells

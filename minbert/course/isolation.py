@@ -69,11 +69,6 @@ _SUSPICIOUS = (
     "os.spawn",
     "os.fork",
     "os.kill",
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.link",
-    "os.symlink",
     "pty.",
     "gc.",
     "urllib.",
@@ -81,7 +76,6 @@ _SUSPICIOUS = (
     "http.",
     "smtplib.",
     "webbrowser.",
-    "shutil.rmtree",
     "signal.pthread_kill",
     "sys.addaudithook",
     "sys.settrace",
@@ -91,25 +85,46 @@ _SUSPICIOUS = (
 )
 
 
+# ... and these, if they concern files of others
+_CHANGES = (
+    "os.chmod",
+    "os.link",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.symlink",
+    "os.truncate",
+    "shutil.rmtree",
+)
+_LOOKS = ("open", "os.listdir", "os.scandir")
+
+
 def report_attempts(
     pipe: int,  # takes one name of an event a line
-    hidden: list[str],  # folders: opening or listing something in them is reported
+    own: str,  # folder in which an answer may do what it likes
+    hidden: list[str],  # folders: looking into them, or for them, is reported
 ) -> None:
     """Report what no exercise needs, for the flags of the instructor. Nothing is refused here, and
     an answer that tries can silence the report: isolation is the task of the operating system.
     """
-    hidden = tuple(f"{os.path.realpath(folder)}/" for folder in hidden)
+    own, hidden = f"{os.path.realpath(own)}/", [f"{os.path.realpath(h)}/" for h in hidden]
     cast = ctypes._cast_addr  # safetensors casts a pointer, and Python 3.14 tells of that as well
 
+    def is_suspicious(event: str, args: tuple) -> bool:
+        paths = [f"{os.path.abspath(str.__str__(x))}/" for x in args if isinstance(x, str)]
+        if event in _CHANGES:
+            return not all(path.startswith(own) for path in paths)
+        if event in _LOOKS:
+            inside = any(path.startswith(h) for path in paths[:1] for h in hidden)
+            above = event != "open" and any(h.startswith(path) for path in paths for h in hidden)
+            return inside or above
+        return event.startswith(_SUSPICIOUS) and args[:1] != (cast,)
+
     def hook(event: str, args: tuple) -> None:
-        if event in ("open", "os.listdir", "os.scandir"):
-            path = args[0] if args else None
-            if not isinstance(path, str) or not f"{path}/".startswith(hidden):
-                return
-        elif not event.startswith(_SUSPICIOUS) or args[:1] == (cast,):
-            return
-        with suppress(OSError):  # nobody listens, or the pipe is full
-            os.write(pipe, event.encode() + b"\n")
+        if is_suspicious(event, args):
+            with suppress(OSError):  # nobody listens, or the pipe is full
+                os.write(pipe, event.encode() + b"\n")
 
     sys.addaudithook(hook)
 

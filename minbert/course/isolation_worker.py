@@ -190,7 +190,7 @@ def _become_small(job: dict, tell: int) -> None:
     os.dup2(tell, _TELL)
     os.closerange(_TELL + 1, 256)
     forbid_processes()
-    report_attempts(_TELL, job["hidden"])
+    report_attempts(_TELL, job["folder"], job["hidden"])
 
 
 PATIENCE = 4  # seconds by the clock for a second of processor, for who waits for something else
